@@ -69,10 +69,11 @@ static void make_heap(void)
 	for (; n < whole && (p = grow(&span, STEP)); n += STEP)
 		heap = heap ? heap : p;
 	n_cells = n / PIN_CELL;
-	ok(n == whole && pin_span_count() == 1 && pin_span_bytes() == n, "%zu GiB are one span",
+	ok(n == whole && pin_span_count() == 1 && pin_span_bytes() == n &&
+		   pin_span_find(heap, n) && !pin_span_find(heap + 1, n) &&
+		   !pin_span_find(heap - 1, 2),
+	   "%zu GiB are one span, found from its first byte to its last, and no further",
 	   n / PIN_GIB);
-	ok(pin_span_find(heap, n) && !pin_span_find(heap + 1, n) && !pin_span_find(heap - 1, 2),
-	   "the span is found from its first byte to its last, and no further");
 }
 
 static void look_up_all(void)
@@ -84,10 +85,9 @@ static void look_up_all(void)
 	for (size_t i = 0; i < n_cells; i++)
 		wrong += look_up(pd, cell(i), PIN_CELL, &keys) ||
 			 !fake_keys_reach(keys.lkey, keys.rkey, pd, cell(i), PIN_CELL);
-	ok(!wrong, "keys of %zu cells reach each as a whole", n_cells);
-	ok(pin_state.created == n_cells && fake_verbs.live == n_cells &&
+	ok(!wrong && pin_state.created == n_cells && fake_verbs.live == n_cells &&
 		   pin_state.registered == n_cells * PIN_CELL,
-	   "each is registered once");
+	   "keys of %zu cells reach each as a whole, and each is registered once", n_cells);
 	ok(look_up(pd, cell(n_cells) - 1, 2, &keys) == -ENOENT,
 	   "beyond the end of the heap there are no keys");
 	ok(!pin_evict_one(NULL, 0), "looked-up keys are never evicted");

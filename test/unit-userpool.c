@@ -80,15 +80,17 @@ int __wrap_pin_touch(void *start, size_t n_bytes, uint32_t node, unsigned n_thre
 	return touch_error;
 }
 
-static struct pin_userpool *create(size_t n_bytes, size_t page_size, bool grows)
+static struct pin_userpool *create_with(struct pin_userpool_options options)
 {
-	struct pin_userpool_options options = {
-		.need = {n_bytes, page_size, PIN_NODE_HERE},
-		.grows = grows,
-	};
 	struct pin_userpool *pool = NULL;
 
 	return pin_userpool_create(&options, &pool) ? NULL : pool;
+}
+
+static struct pin_userpool *create(size_t n_bytes, size_t page_size, bool grows)
+{
+	return create_with((struct pin_userpool_options){
+		.need = {n_bytes, page_size, PIN_NODE_HERE}, .grows = grows});
 }
 
 static void *take(struct pin_userpool *pool, size_t n_bytes)
@@ -141,8 +143,8 @@ static void in_order(void)
 
 /* --- words ---------------------------------------------------------------------------- */
 
-static struct pin_userpool
-	*pools[2]; /* the second, or the first, is the one that words are about */
+/* The second, or the first, is the one that words are about. */
+static struct pin_userpool *pools[2];
 static void *the_slice;
 
 static struct pin_userpool *last_pool(void)
@@ -313,19 +315,24 @@ static int note_base(void *start, size_t length, int is_added, void *arg)
 /* What there is, in pieces of so much. */
 static struct pin_userpool *pool_of(size_t n_bytes, size_t piece)
 {
-	struct pin_userpool_options options = {
-		.need = {n_bytes, 0, PIN_NODE_HERE},
-		.on_segment = note_base,
-	};
-	struct pin_userpool *pool = NULL;
+	struct pin_userpool *pool;
 	struct ibv_pd *pd;
 
 	fake_verbs.max_mr_size = piece;
 	pd = new_pd();
-	pin_userpool_create(&options, &pool);
+	pool = create_with((struct pin_userpool_options){.need = {n_bytes, 0, PIN_NODE_HERE},
+							 .on_segment = note_base});
 	pin_domain_dealloc(pd);
 	fake_verbs.max_mr_size = SIZE_MAX;
 	return pool;
+}
+
+/* So many of those that are held, the empty ones included. */
+static void free_held(struct pin_userpool *pool, size_t n)
+{
+	while (n--)
+		if (held[n].start)
+			pin_userpool_free(pool, held[n].start);
 }
 
 static void model(void)
@@ -349,18 +356,14 @@ static void model(void)
 		n++;
 		good &= !((uintptr_t)slice->start % alignment) && claim(slice, true);
 	}
-	ok(good && n > ROUNDS / 10,
-	   "%zu slices are aligned, within one piece, and nobody else's", n);
-	ok(freed, "each can be given back");
-	for (size_t k = 0; k < MOST; k++)
-		if (held[k].start)
-			pin_userpool_free(pool, held[k].start);
+	ok(good && freed && n > ROUNDS / 10,
+	   "%zu slices are aligned, within one piece, nobody else's, and can be given back", n);
+	free_held(pool, MOST);
 	good = true;
 	for (unsigned i = 0; i < PIECES; i++)
 		good &= (held[i].start = take(pool, PAGES * PIN_UNIT)) != NULL;
 	ok(good, "all of it has merged when all are free");
-	for (unsigned i = 0; i < PIECES; i++)
-		pin_userpool_free(pool, held[i].start);
+	free_held(pool, PIECES);
 	must(!pin_userpool_destroy(pool), "a slice is in use");
 }
 
@@ -384,8 +387,7 @@ static size_t refused(struct pin_userpool *pool, size_t most, bool doubles)
 		n_refused += !held[n].start;
 		n += held[n].start != NULL;
 	}
-	while (n--)
-		pin_userpool_free(pool, held[n].start);
+	free_held(pool, n);
 	return n_refused;
 }
 

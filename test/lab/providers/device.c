@@ -53,27 +53,20 @@ static const struct kind *kind_of(struct device *parent)
 	return container_of(parent, struct slot, parent)->kind;
 }
 
-static ssize_t modalias_show(struct device *parent, struct device_attribute *attr, char *text)
-{
-	const struct kind *kind = kind_of(parent);
+#define SHOW(name, ...)                                                                  \
+	static ssize_t name##_show(struct device *parent, struct device_attribute *attr, \
+				   char *text)                                           \
+	{                                                                                \
+		const struct kind *kind = kind_of(parent);                               \
+                                                                                         \
+		return sysfs_emit(text, __VA_ARGS__);                                    \
+	}                                                                                \
+	static DEVICE_ATTR_RO(name)
 
-	return sysfs_emit(text, "pci:v%08Xd%08Xsv%08Xsd%08Xbc02sc00i00\n", kind->vendor,
-			  kind->device, kind->vendor, kind->device);
-}
-
-static ssize_t vendor_show(struct device *parent, struct device_attribute *attr, char *text)
-{
-	return sysfs_emit(text, "0x%04x\n", kind_of(parent)->vendor);
-}
-
-static ssize_t device_show(struct device *parent, struct device_attribute *attr, char *text)
-{
-	return sysfs_emit(text, "0x%04x\n", kind_of(parent)->device);
-}
-
-static DEVICE_ATTR_RO(modalias);
-static DEVICE_ATTR_RO(vendor);
-static DEVICE_ATTR_RO(device);
+SHOW(modalias, "pci:v%08Xd%08Xsv%08Xsd%08Xbc02sc00i00\n", kind->vendor, kind->device,
+     kind->vendor, kind->device);
+SHOW(vendor, "0x%04x\n", kind->vendor);
+SHOW(device, "0x%04x\n", kind->device);
 static struct attribute *bus_attrs[] = {
 	&dev_attr_modalias.attr,
 	&dev_attr_vendor.attr,
