@@ -9,7 +9,6 @@
 
 #include "regpool/choice.h"
 #include "regpool/keys.h"
-#include "regpool/state.h"
 #include "test/blocks.h"
 #include "test/counted.h"
 #include "test/fake-kernel.h"

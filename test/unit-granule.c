@@ -9,7 +9,6 @@
 #include "test/spans.h"
 #include "test/tap.h"
 
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 

@@ -6,7 +6,6 @@
 #include <config.h>
 
 #include "allocator/os.h"
-#include "regpool/state.h"
 #include "test/beside.h"
 #include "test/cases.h"
 #include "test/fake-kernel.h"
@@ -14,7 +13,6 @@
 
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 /* The linker puts these in place of the library's (--wrap). */
 bool __real_pin_os_prefer_node(uint32_t node);

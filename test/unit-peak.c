@@ -12,7 +12,6 @@
 #include "test/beside.h"
 #include "test/tap.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define MIB ((int64_t)PIN_MIB)

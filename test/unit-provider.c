@@ -5,8 +5,6 @@
  */
 #include <config.h>
 
-#include "regpool/state.h"
-#include "regpool/mr.h"
 #include "regpool/proxy.h"
 #include "regpool/evict.h"
 #include "test/fake-kernel.h"
@@ -16,7 +14,6 @@
 
 #include <errno.h>
 #include <malloc.h>
-#include <string.h>
 
 #define WORDS 100
 

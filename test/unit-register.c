@@ -12,11 +12,9 @@
 #include "test/cases.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
-#include "test/tap.h"
 
 #include <errno.h>
 #include <sched.h>
-#include <string.h>
 
 #define PIECES 16
 

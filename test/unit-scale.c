@@ -10,7 +10,6 @@
 #include "regpool/evict.h"
 #include "regpool/keys.h"
 #include "regpool/entries.h"
-#include "regpool/state.h"
 #include "test/beside.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"

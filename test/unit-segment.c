@@ -8,19 +8,14 @@
 #include "allocator/blocks.h"
 #include "allocator/start.h"
 #include "allocator/large.h"
-#include "allocator/live.h"
 #include "allocator/os.h"
-#include "allocator/pages.h"
 #include "allocator/reserve.h"
 #include "allocator/lanes.h"
 #include "allocator/segment.h"
-#include "allocator/span.h"
 #include "test/blocks.h"
 #include "test/tap.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* The linker puts these in place of the library's (--wrap). */
 

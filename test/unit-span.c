@@ -10,14 +10,11 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
-#include "allocator/span.h"
 #include "test/beside.h"
 #include "test/blocks.h"
 #include "test/tap.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
 /* The linker puts it in place of the library's (--wrap). */

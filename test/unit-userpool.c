@@ -12,7 +12,6 @@
 #include "allocator/resident.h"
 #include "regpool/granule.h"
 #include "regpool/keys.h"
-#include "regpool/state.h"
 #include "regpool/segments.h"
 #include "regpool/threads.h"
 #include "regpool/userpool.h"

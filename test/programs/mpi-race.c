@@ -15,8 +15,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <mpi.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <time.h>
 
 #include "stale-ways.h"

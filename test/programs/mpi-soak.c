@@ -9,9 +9,6 @@
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <mpi.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdio.h>
 #include <time.h>
 
 #include "stale-ways.h"

@@ -26,7 +26,6 @@
 #include <dlfcn.h>
 #include <mpi.h>
 #include <signal.h>
-#include <stdio.h>
 
 #define WRONG_SAID 10000 /* that is expected of some ways */
 #include "stale-ways.h"

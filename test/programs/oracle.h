@@ -6,11 +6,6 @@
 #ifndef ORACLE_H
 #define ORACLE_H
 
-#include <fcntl.h>
-#include <infiniband/verbs.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "rdma.h"
 
 static inline const char *error_name(int error)

@@ -9,11 +9,7 @@
 
 #include <errno.h>
 #include <infiniband/verbs.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
