@@ -185,25 +185,18 @@ static int serve(pid_t child, struct fault *fault)
 	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Ends the first part with a NULL. */
+/* Moves the environment to the place before, so that it ends with a NULL. */
 static char **behind_environment(char **arguments)
 {
-	static char *program[256];
-	size_t n = 0;
-
-	while (*arguments && strchr(*arguments, '='))
-		arguments++;
-	while (arguments[n] && n < sizeof program / sizeof *program - 1) {
-		program[n] = arguments[n];
-		n++;
-	}
-	*arguments = NULL;
-	return program;
+	for (; *arguments && strchr(*arguments, '='); arguments++)
+		arguments[-1] = *arguments;
+	arguments[-1] = NULL;
+	return arguments;
 }
 
 static int run(struct fault *fault, char **environment)
 {
-	char **program = behind_environment(environment);
+	char **program = behind_environment(environment + 1);
 	pid_t child = fork();
 
 	need(child >= 0, "fork");
@@ -227,6 +220,7 @@ static const struct kind *find(const char *name)
 int main(int argc, char **argv)
 {
 	struct fault fault = {0};
+	const char *path;
 	FILE *file;
 	char *end;
 	int status;
@@ -239,8 +233,9 @@ int main(int argc, char **argv)
 	fault.kind = find(argv[1]);
 	fault.first = strtoul(argv[2], &end, 10);
 	fault.onwards = *end == '+';
-	status = run(&fault, argv + 4);
-	file = fopen(argv[3], "w");
-	need(file && fprintf(file, "%lu\n", fault.met) > 0 && !fclose(file), argv[3]);
+	path = argv[3];
+	status = run(&fault, argv + 3);
+	file = fopen(path, "w");
+	need(file && fprintf(file, "%lu\n", fault.met) > 0 && !fclose(file), path);
 	return status;
 }

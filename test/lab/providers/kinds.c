@@ -57,12 +57,10 @@ static const struct mlx5_ib_alloc_ucontext_resp mlx5_context = {
 	.dump_fill_mkey = 0x1234,
 };
 static const struct mlx5_ib_query_device_resp mlx5_device = {
-	.response_length = sizeof(struct mlx5_ib_query_device_resp),
-};
+	.response_length = sizeof(struct mlx5_ib_query_device_resp)};
 /* Of a target of dynamic connections. */
 static const struct mlx5_ib_modify_qp_resp mlx5_modify = {
-	.response_length = sizeof(struct mlx5_ib_modify_qp_resp),
-};
+	.response_length = sizeof(struct mlx5_ib_modify_qp_resp)};
 
 static const struct mlx4_ib_alloc_ucontext_resp mlx4_context = {
 	.dev_caps = MLX4_USER_DEV_CAP_LARGE_CQE,
@@ -81,10 +79,8 @@ static const struct efa_ibv_alloc_ucontext_resp efa_context = {
 	.max_tx_batch = 16,
 	.min_sq_wr = 16,
 };
-static const struct efa_ibv_create_cq_resp efa_cq = {
-	.q_mmap_key = PAGE_SIZE,
-	.q_mmap_size = 4 << 20,
-};
+static const struct efa_ibv_create_cq_resp efa_cq = {.q_mmap_key = PAGE_SIZE,
+						     .q_mmap_size = 4 << 20};
 static const struct efa_ibv_create_qp_resp efa_qp = {
 	.rq_mmap_key = PAGE_SIZE,
 	.rq_db_mmap_key = PAGE_SIZE,
@@ -117,10 +113,8 @@ static const struct irdma_alloc_ucontext_resp irdma_context = {
 	.hw_rev = 2,
 };
 static const struct irdma_create_cq_resp irdma_cq = {.cq_size = 1024};
-static const struct irdma_create_qp_resp irdma_qp = {
-	.actual_sq_size = 512,
-	.actual_rq_size = 512,
-};
+static const struct irdma_create_qp_resp irdma_qp = {.actual_sq_size = 512,
+						     .actual_rq_size = 512};
 
 static const struct bnxt_re_uctx_resp bnxt_context = {
 	.dev_id = 1,
@@ -134,17 +128,10 @@ static const struct bnxt_re_uctx_resp bnxt_context = {
 static const struct bnxt_re_pd_resp bnxt_pd = {.dpi = 1, .dbr = PAGE_SIZE};
 
 static const struct hns_roce_ib_alloc_ucontext_resp hns_context = {
-	.qp_tab_size = 1 << 16,
-	.cqe_size = 64,
-	.srq_tab_size = 1 << 16,
-};
+	.qp_tab_size = 1 << 16, .cqe_size = 64, .srq_tab_size = 1 << 16};
 
 static const struct erdma_uresp_alloc_ctx erdma_context = {
-	.dev_id = 1,
-	.sdb = PAGE_SIZE,
-	.rdb = PAGE_SIZE,
-	.cdb = PAGE_SIZE,
-};
+	.dev_id = 1, .sdb = PAGE_SIZE, .rdb = PAGE_SIZE, .cdb = PAGE_SIZE};
 
 static const struct qedr_alloc_ucontext_resp qedr_context = {
 	.db_pa = PAGE_SIZE,
@@ -158,10 +145,8 @@ static const struct qedr_alloc_ucontext_resp qedr_context = {
 	.max_cqes = 1 << 16,
 };
 
-static const struct c4iw_alloc_ucontext_resp cxgb4_context = {
-	.status_page_key = PAGE_SIZE,
-	.status_page_size = PAGE_SIZE,
-};
+static const struct c4iw_alloc_ucontext_resp cxgb4_context = {.status_page_key = PAGE_SIZE,
+							      .status_page_size = PAGE_SIZE};
 
 static const struct ocrdma_alloc_ucontext_resp ocrdma_context = {
 	.wqe_size = 256,
