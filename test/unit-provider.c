@@ -195,8 +195,7 @@ static void not_found(struct device *device)
 	fill(device);
 	device->words[DEALLOC] = other;
 	left(device, "a function is missing", 0);
-	fill(device);
-	device->extended.context.ops._compat_dereg_mr = NULL;
+	fill(device)->ops._compat_dereg_mr = NULL;
 	left(device, "a function is unknown", 0);
 	fill(device);
 	device->extended.sz = sizeof(struct ibv_context);
@@ -242,11 +241,8 @@ static void objects(struct device *device)
 {
 	struct ibv_context *context = fill(device);
 	uint64_t evicted = pin_state.evicted;
-	struct ibv_mr *used;
-	struct ibv_pd *pd;
-
-	pd = new_pd_of(context);
-	used = reg(pd, grow(&span, PIECE), 64, RIGHTS);
+	struct ibv_pd *pd = new_pd_of(context);
+	struct ibv_mr *used = reg(pd, grow(&span, PIECE), 64, RIGHTS);
 
 	device->extended.create_cq_ex = their_create_cq_ex;
 	context->ops.alloc_mw = their_alloc_mw;

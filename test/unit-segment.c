@@ -69,9 +69,8 @@ static void from_the_run_map(void)
 	ok(pin_start_heap(), "the heap begins");
 	live = pin_live_now();
 	p = take(n, 0);
-	ok(p && !((uintptr_t)p % PIN_GRANULE) && memset(p, 1, n) == p,
-	   "a segment begins at a granule and can be written");
-	ok(pin_live_now() == live, "it is no block in use");
+	ok(p && !((uintptr_t)p % PIN_GRANULE) && memset(p, 1, n) == p && pin_live_now() == live,
+	   "a segment begins at a granule, can be written, and is no block in use");
 	pin_live_count((int64_t)n);
 	ok(pin_live_now() == live + n, "unless that is said");
 	ok(pin_kind_of(p) == PIN_KIND_SLICE && pin_kind_of(p + PIN_UNIT) == PIN_KIND_NONE,
