@@ -138,17 +138,22 @@ static int map(struct ib_ucontext *context, struct vm_area_struct *vma)
 /* ---- objects ---- */
 
 /* What needs no answer. */
-#define NOTHING_TO_DO(function, type)                                         \
-	static int function(struct ib_##type *object, struct ib_udata *udata) \
-	{                                                                     \
-		return 0;                                                     \
+#define NOTHING_TO_DO(function, ...)     \
+	static int function(__VA_ARGS__) \
+	{                                \
+		return 0;                \
 	}
-NOTHING_TO_DO(dealloc_pd, pd)
-NOTHING_TO_DO(destroy_cq, cq)
-NOTHING_TO_DO(destroy_qp, qp)
-NOTHING_TO_DO(destroy_srq, srq)
-NOTHING_TO_DO(alloc_xrcd, xrcd)
-NOTHING_TO_DO(dealloc_xrcd, xrcd)
+NOTHING_TO_DO(dealloc_pd, struct ib_pd *pd, struct ib_udata *udata)
+NOTHING_TO_DO(destroy_cq, struct ib_cq *cq, struct ib_udata *udata)
+NOTHING_TO_DO(destroy_qp, struct ib_qp *qp, struct ib_udata *udata)
+NOTHING_TO_DO(modify_srq, struct ib_srq *srq, struct ib_srq_attr *attr,
+	      enum ib_srq_attr_mask mask, struct ib_udata *udata)
+NOTHING_TO_DO(query_srq, struct ib_srq *srq, struct ib_srq_attr *attr)
+NOTHING_TO_DO(destroy_srq, struct ib_srq *srq, struct ib_udata *udata)
+NOTHING_TO_DO(destroy_ah, struct ib_ah *ah, u32 flags)
+NOTHING_TO_DO(alloc_xrcd, struct ib_xrcd *xrcd, struct ib_udata *udata)
+NOTHING_TO_DO(dealloc_xrcd, struct ib_xrcd *xrcd, struct ib_udata *udata)
+NOTHING_TO_DO(dealloc_mw, struct ib_mw *mw)
 
 static int alloc_pd(struct ib_pd *pd, struct ib_udata *udata)
 {
@@ -199,17 +204,6 @@ static int create_srq(struct ib_srq *srq, struct ib_srq_init_attr *attr, struct 
 	return adapter_answer(srq->device, SRQ, udata);
 }
 
-static int modify_srq(struct ib_srq *srq, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask,
-		      struct ib_udata *udata)
-{
-	return 0;
-}
-
-static int query_srq(struct ib_srq *srq, struct ib_srq_attr *attr)
-{
-	return 0;
-}
-
 /* The answers of efa and irdma have two words. */
 static int create_ah(struct ib_ah *ah, struct rdma_ah_init_attr *attr, struct ib_udata *udata)
 {
@@ -219,19 +213,9 @@ static int create_ah(struct ib_ah *ah, struct rdma_ah_init_attr *attr, struct ib
 	return size ? ib_copy_to_udata(udata, words, size) : 0;
 }
 
-static int destroy_ah(struct ib_ah *ah, u32 flags)
-{
-	return 0;
-}
-
 static int alloc_mw(struct ib_mw *mw, struct ib_udata *udata)
 {
 	mw->rkey = adapter_number(adapter_of(mw->device)) << 8;
-	return 0;
-}
-
-static int dealloc_mw(struct ib_mw *mw)
-{
 	return 0;
 }
 
