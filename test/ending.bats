@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: a program that exits leaves one complete report, one that ends otherwise a record of what
 # the report would have said, and each ends as it would without the library.
+load helper
 
 setup() {
-	load helper
 	mkdir "$BATS_TEST_TMPDIR/here"
 	cd "$BATS_TEST_TMPDIR/here"
 	ends=$programs/ends
@@ -153,33 +153,20 @@ print(subprocess.run(sys.argv[1:], stderr=writer).returncode)' "$@"
 # overtaken ROUNDS: a thread calls pinalloc_report() when the program exits.
 overtaken() {
 	local round
-	gcc -pthread -I"$top_srcdir/preload" -o ../reporting -x c - <<- 'END'
-		#include <pthread.h>
-		#include <pinalloc.h>
-		#include <stdlib.h>
-
-		static void *report(void *begun)
-		{
-			for (;;)
-				if (!pinalloc_report("called.json"))
-					*(volatile int *)begun = 1;
-			return begun;
-		}
-
-		int main(void)
-		{
-			volatile int begun = 0;
-			pthread_t thread;
-
-			pthread_create(&thread, NULL, report, (void *)&begun);
-			while (!begun)
-				;
-			exit(7);
-		}
+	cat > ../reporting.py <<- 'END'
+		import ctypes, os, threading
+		libc = ctypes.CDLL(None)
+		def reports():
+		    while True:
+		        libc.pinalloc_report(b"called.json")
+		threading.Thread(target=reports).start()
+		while not os.path.exists("called.json"):
+		    pass
+		libc.exit(7)
 	END
 	for ((round = 0; round < $1; round++)); do
 		rm -f ./*
-		run -7 --separate-stderr preloaded PINALLOC_REPORT=out.json ../reporting
+		run -7 --separate-stderr preloaded PINALLOC_REPORT=out.json /usr/bin/python3 ../reporting.py
 		[ -z "$stderr" ]
 		[ "$(figure out.json .trigger)" = 'at exit' ]
 		jq -es 'length == 1 and (.[0] | .elapsed_s as $now | .trigger == "on call" and
@@ -199,34 +186,14 @@ overtaken() {
 
 # Both are process 1, each of a namespace.
 @test "a child with the number of the process that began writes no report" {
-	gcc -o first -x c - <<- 'END'
-		#define _GNU_SOURCE
-		#include <sched.h>
-		#include <stdlib.h>
-		#include <string.h>
-		#include <sys/wait.h>
-		#include <unistd.h>
-
-		static void use(size_t n)
-		{
-			char *volatile p = malloc(n);
-
-			memset(p, 1, n);
-		}
-
-		int main(void)
-		{
-			use(10 << 20);
-			if (unshare(CLONE_NEWPID))
-				return 1;
-			if (!fork())
-				exit(getpid() != 1);
-			wait(NULL);
-			use(20 << 20);
-			return getpid() != 1;
-		}
-	END
 	run -0 unshare --user --map-root-user --pid --fork \
-		env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/out.json" ./first
+		env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/out.json" /usr/bin/python3 -c '
+import ctypes, os
+kept = bytearray(10 << 20)
+assert not ctypes.CDLL(None).unshare(0x20000000) # CLONE_NEWPID
+if not os.fork():
+    raise SystemExit(os.getpid() != 1)
+assert os.wait()[1] == 0 and os.getpid() == 1
+more = bytearray(20 << 20)'
 	[ "$(figure out.json .memory.live_peak_bytes)" -gt $((30 << 20)) ]
 }

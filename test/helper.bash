@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# Shared by the bats tests: `load helper` in setup().
+# Shared by the bats tests, which begin with `load helper`.
 bats_require_minimum_version 1.5.0
 
 library=$top_builddir/.libs/libpinalloc.so
 programs=$top_builddir/test/programs
 adapter=$BATS_FILE_TMPDIR/adapter
 report=$BATS_TEST_TMPDIR/report.json
+
+# Each test runs in a folder of its own, unless its file has another setup().
+setup() {
+	cd "$BATS_TEST_TMPDIR"
+}
 
 # preloaded [NAME=VALUE…] COMMAND…: runs a command under the library. Never export
 # LD_PRELOAD: bats, awk and the shell would run under it as well.

@@ -2,11 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: the report knows the peak, whatever the program did before and after, and which stacks
 # made the heap grow to it.
-
-setup() {
-	load helper
-	cd "$BATS_TEST_TMPDIR"
-}
+load helper
 
 # peaks WAY MIB [NAME=VALUE…]: runs a case; the program's own figure is in $truth, the report in
 # out.json.
@@ -74,13 +70,9 @@ within_one_percent() {
 
 @test "the timeline is in order, has the peak, and ends when the program does" {
 	peaks blocks 200
-	jq -e '.timeline | . == sort_by(.[0])' out.json
-	jq -e '.timeline | map(.[2]) | . == sort' out.json
-	jq -e '.timeline | all(.[1] <= .[2])' out.json
-	jq -e '(.timeline | map(.[1]) | max) == .memory.live_peak_bytes' out.json
-	jq -e '.timeline[-1][0] == .elapsed_s' out.json
-	jq -e '.timeline[-1][1] == .memory.live_bytes' out.json
-	jq -e '.timeline | length > 100' out.json
+	jq -e '(.timeline | . == sort_by(.[0]) and (map(.[2]) | . == sort) and all(.[1] <= .[2]) and length > 100) and
+		(.timeline | map(.[1]) | max) == .memory.live_peak_bytes and
+		.timeline[-1][:2] == [.elapsed_s, .memory.live_bytes]' out.json
 }
 
 @test "so it is if the program ends at its peak" {
@@ -93,30 +85,16 @@ within_one_percent() {
 
 @test "so it is if a thread allocates while the report is made" {
 	local i
-	cat > goes-on.c <<-END
-		#include <pthread.h>
-		#include <sched.h>
-		#include <stdatomic.h>
-		#include <stdlib.h>
-		static atomic_int blocks;
-		static void *grow(void *unused)
-		{
-			for (; malloc(1 << 21); blocks++)
-				;
-			return unused;
-		}
-		int main(void)
-		{
-			pthread_t thread;
-			pthread_create(&thread, NULL, grow, NULL);
-			while (blocks < 8)
-				sched_yield();
-			return 0;
-		}
-	END
-	gcc -O1 -fno-builtin -o goes-on goes-on.c -pthread
 	for i in {1..5}; do
-		preloaded PINALLOC_REPORT=out.json ./goes-on
+		preloaded PINALLOC_REPORT=out.json /usr/bin/python3 -c '
+import ctypes, threading, time
+libc = ctypes.CDLL(None)
+def grow():
+    while True:
+        libc.malloc(1 << 21)
+threading.Thread(target=grow).start()
+time.sleep(0.02)
+libc.exit(0)'
 		[ "$(figure out.json '.timeline | map(.[0]) | . == sort')" = true ]
 		[ "$(figure out.json '.timeline[-1][0] == .elapsed_s')" = true ]
 	done

@@ -3,14 +3,13 @@
 # Promise: a process that reports to a file and is killed at any moment leaves a record of what its
 # report would have said, which `pinalloc report` reads; keeping it does the process no harm,
 # whatever becomes of the file; and a process that writes its report leaves none.
+load helper
 
 setup_file() {
-	load helper
 	build_adapter
 }
 
 setup() {
-	load helper
 	cd "$BATS_TEST_TMPDIR"
 	recorded=$programs/recorded
 	pinalloc=$top_builddir/pinalloc
@@ -128,51 +127,26 @@ killed() {
 			return syscall(SYS_process_vm_writev, pid, from, n, to, m, flags);
 		}
 	END
-	gcc -fno-builtin -pthread -o longest -x c - <<- 'END'
-		#include <pthread.h>
-		#include <stdio.h>
-		#include <stdlib.h>
-		#include <time.h>
-		#include <unistd.h>
-
-		static double now(void)
-		{
-			struct timespec t;
-
-			clock_gettime(CLOCK_MONOTONIC, &t);
-			return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-		}
-
-		static void *take(void *longest)
-		{
-			double begin = now(), before = begin, after;
-
-			for (; before < begin + 2; before = after) {
-				usleep(100);
-				before = now();
-				if (!malloc(1 << 20))
-					return NULL;
-				after = now();
-				if (after - before > *(double *)longest)
-					*(double *)longest = after - before;
-			}
-			return longest;
-		}
-
-		int main(void)
-		{
-			double longest[2] = {0, 0};
-			pthread_t other;
-			void *end;
-
-			if (pthread_create(&other, NULL, take, &longest[1]) || !take(&longest[0]))
-				return 1;
-			pthread_join(other, &end);
-			printf("%.0f\n", 1000 * (longest[0] > longest[1] ? longest[0] : longest[1]));
-			return !end;
-		}
+	cat > longest.py <<- 'END'
+		import ctypes, threading, time
+		malloc = ctypes.CDLL(None).malloc
+		longest = [0, 0]
+		def take(i):
+		    begin = after = time.monotonic()
+		    while after < begin + 2:
+		        time.sleep(1e-4)
+		        before = time.monotonic()
+		        malloc(1 << 20)
+		        after = time.monotonic()
+		        longest[i] = max(longest[i], after - before)
+		other = threading.Thread(target=take, args=(1,))
+		other.start()
+		take(0)
+		other.join()
+		print(round(1000 * max(longest)))
 	END
-	run -0 --separate-stderr env LD_PRELOAD="$library:$PWD/slow.so" PINALLOC_REPORT="$PWD/out.json" ./longest
+	run -0 --separate-stderr env LD_PRELOAD="$library:$PWD/slow.so" PINALLOC_REPORT="$PWD/out.json" \
+		/usr/bin/python3 longest.py
 	echo "$output ms"
 	((output >= 30 && output < 1000))
 }

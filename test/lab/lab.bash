@@ -5,6 +5,10 @@
 load ../helper
 results=$BATS_FILE_TMPDIR/results
 
+setup() {
+	:
+}
+
 # For files that build nothing.
 setup_file() {
 	boot
