@@ -10,7 +10,7 @@ checked() {
 	[ -z "$stderr" ]
 }
 
-# says STATUS WHAT REGEX: there is one such line, which has this after its name.
+# says STATUS WHAT [REGEX]: there is one such line, which has this after its name.
 says() {
 	[ "$(grep -cE "^$(printf '%-4s' "$1")  $2: (.*[^A-Za-z0-9])?$3" <<< "$output")" -eq 1 ]
 }

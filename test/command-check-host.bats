@@ -2,12 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: `pinalloc check` names what containers, control groups, limits and the kernel's settings
 # keep from a program. What a test cannot change it covers with a file of its own.
-
-setup() {
-	load helper
-	load check
-	cd "$BATS_TEST_TMPDIR"
-}
+load helper
+load check
 
 # covered PATH TEXT COMMAND…: where that file has other contents.
 covered() {
@@ -65,14 +61,14 @@ sized() {
 
 # In a user namespace half of the limit on locked memory is what the heap gets.
 @test "what the library would pin is said, and no value is taken that exceeds the memory there is" {
-	checked prlimit --memlock=8388608:8388608 unshare -rm "$pinalloc" check
-	says ok pinned 'up to 4\.0 MiB of the heap of each process may be pinned, of .* of memory for 1 rank on this node$'
-	checked grouped memory.max 1073741824 env PINALLOC_MAX_PINNED=2M "$pinalloc" check
-	says ok pinned 'up to 2\.0 MiB of the heap .*, of 1\.0 GiB of memory that its control group has for 1 rank .*'
+	finds ok pinned 'up to 4\.0 MiB of the heap of each process may be pinned, of .* of memory for 1 rank on this node$' \
+		prlimit --memlock=8388608:8388608 unshare -rm
+	finds ok pinned 'up to 2\.0 MiB of the heap .*, of 1\.0 GiB of memory that its control group has for 1 rank .*' \
+		grouped memory.max 1073741824 env PINALLOC_MAX_PINNED=2M
 	local pinned
 	for pinned in none 2M; do
-		checked grouped memory.max 1048576 env PINALLOC_MAX_PINNED=$pinned "$pinalloc" check
-		says warn pinned '1\.0 MiB.*unset PINALLOC_MAX_PINNED'
+		finds warn pinned '1\.0 MiB.*unset PINALLOC_MAX_PINNED' \
+			grouped memory.max 1048576 env PINALLOC_MAX_PINNED=$pinned
 	done
 	checked grouped memory.max max memory.high max env PINALLOC_MAX_PINNED=1G "$pinalloc" check
 	run -1 grep 'control group' <<< "$output"
@@ -80,8 +76,8 @@ sized() {
 
 # of FILE FILES…: with these files of control groups that one has the limit, of 4 MiB.
 of() {
-	checked grouped "${@:2}" env PINALLOC_MAX_PINNED=auto "$pinalloc" check
-	says ok pinned "up to 3\.0 MiB .*, of 4\.0 MiB of memory that its control group has for .*, by $1\$"
+	finds ok pinned "up to 3\.0 MiB .*, of 4\.0 MiB of memory that its control group has for .*, by $1\$" \
+		grouped "${@:2}" env PINALLOC_MAX_PINNED=auto
 }
 
 @test "the lower of memory.high and memory.max counts, of whichever group; check says which, and the cure" {

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: `pinalloc check` reports before the job what will not work here, and the cure. This host
 # has no device; test/lab/check.bats tests with one.
+load helper
+load check
 
 setup() {
-	load helper
-	load check
 	cd "$BATS_TEST_TMPDIR"
 	ordinary=(setpriv --inh-caps=-ipc_lock --bounding-set=-ipc_lock)
 	[ ! -d /sys/class/infiniband ] || [ -z "$(ls /sys/class/infiniband)" ]
@@ -64,16 +64,14 @@ setup() {
 	run -1 grep 'nothing is set' <<< "$output"
 	finds warn environment PINALLOC_REGISTER=OFF env PINALLOC_REGISTER=OFF
 	[ "$(grep -c environment <<< "$output")" -eq 1 ]
-	checked env PINALLOC_REPORT="$PWD/%h.json" PINALLOC_PREALLOC=4M "$pinalloc" check
-	says ok environment
+	finds ok environment '' env PINALLOC_REPORT="$PWD/%h.json" PINALLOC_PREALLOC=4M
 }
 
 @test "settings of other software that conflict with the heap are reported" {
 	finds fail environment 'UCX_MEM_MMAP_HOOK_MODE=reloc.*unset' env UCX_MEM_MMAP_HOOK_MODE=reloc
 	local no
 	for no in n No 0; do
-		checked env UCX_MEM_MMAP_HOOK_MODE=reloc UCX_MEM_MALLOC_RELOC=$no "$pinalloc" check
-		says ok environment
+		finds ok environment '' env UCX_MEM_MMAP_HOOK_MODE=reloc UCX_MEM_MALLOC_RELOC=$no
 	done
 	finds warn environment PINALLOC_REGISTER=off env PINALLOC_REGISTER=off
 	says ok library
@@ -81,44 +79,41 @@ setup() {
 }
 
 @test "settings of glibc's malloc that have no effect on the heap are named" {
-	checked env GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.rtld.nns=4:glibc.malloc.arena_max=2 \
-		"$pinalloc" check
-	says ok environment 'glibc\.malloc\.arena_max=2 in GLIBC_TUNABLES has no effect'
+	finds ok environment 'glibc\.malloc\.arena_max=2 in GLIBC_TUNABLES has no effect' \
+		env GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.rtld.nns=4:glibc.malloc.arena_max=2
 	says ok environment nothing
 	says ok 'huge pages' 'gets huge pages'
 	[ "$(grep -c 'glibc\.' <<< "$output")" -eq 1 ]
 }
 
 @test "a library that cannot be loaded, or does not replace malloc, is reported" {
+	local pinalloc=./pinalloc
 	mkdir .libs
-	cp "$pinalloc" .
+	cp "$top_builddir/pinalloc" .
 	printf 'nonsense' > .libs/libpinalloc.so
-	checked ./pinalloc check
-	says fail library 'libpinalloc\.so.*cannot be preloaded'
+	finds fail library 'libpinalloc\.so.*cannot be preloaded'
 	echo 'int nothing;' | gcc -shared -o .libs/libpinalloc.so -x c -
-	checked ./pinalloc check
-	says fail library 'libpinalloc\.so does not take over malloc: .*'
+	finds fail library 'libpinalloc\.so does not take over malloc: .*'
 	rm .libs/libpinalloc.so
-	checked ./pinalloc check
-	says fail library 'libpinalloc\.so.*not there'
+	finds fail library 'libpinalloc\.so.*not there'
 }
 
 @test "a program is checked as by pinalloc run" {
-	checked "$pinalloc" check true
-	says ok program true
+	local how program regex
 	gcc -static -o static -x c - <<< 'int main(void) { return 0; }'
-	checked "$pinalloc" check ./static
-	says fail program '\./static does not load the library: statically linked; link it .*'
-	checked "$pinalloc" check /etc/passwd
-	says fail program '/etc/passwd: Permission denied'
-	cp /etc/passwd passwd
-	chmod +x passwd
-	checked "$pinalloc" check ./passwd
-	says fail program '\./passwd is no program; .*'
+	install /etc/passwd passwd
+	while read -r how program regex; do
+		checked "$pinalloc" check "$program"
+		says "$how" program "$regex"
+	done <<- 'END'
+		ok true true
+		fail ./static \./static does not load the library: statically linked; link it .*
+		fail /etc/passwd /etc/passwd: Permission denied
+		fail ./passwd \./passwd is no program; .*
+		fail no-such-program no-such-program: No such file or directory
+	END
 	checked "$pinalloc" check ''
 	says fail program ': No such file or directory'
-	checked "$pinalloc" check no-such-program
-	says fail program 'no-such-program: No such file or directory'
 	checked env PINALLOC_PROGRAMS='app*' "$pinalloc" check true
 	says warn program 'true.*PINALLOC_PROGRAMS.*app\*'
 }
@@ -164,8 +159,7 @@ heap_is() {
 		checked $line "$pinalloc" check --max-pinned=0
 		says warn pinned 'nothing of the heap may be pinned.*unset PINALLOC_MAX_PINNED'
 	done
-	checked prlimit --memlock=0 unshare -rm "$pinalloc" check
-	says warn pinned 'nothing of the heap may be pinned.*raise ulimit -l'
+	finds warn pinned 'nothing of the heap may be pinned.*raise ulimit -l' prlimit --memlock=0 unshare -rm
 	run -64 --separate-stderr "$pinalloc" check --sizes=1
 	[[ "${stderr_lines[0]}" == 'pinalloc check: '*sizes* ]]
 	[ -z "$output" ]

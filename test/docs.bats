@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # The documents describe the options as the library does, and what they name exists.
+load helper
 
 setup() {
-	load helper
 	help=$(PINALLOC_HELP=1 preloaded /bin/true)
 }
 

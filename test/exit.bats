@@ -2,16 +2,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: until the last destructor has run a program can use and end its registrations; it ends as
 # without the library, and leaves one report. (ending.bats holds all other ways to end.)
+load helper
 
 setup_file() {
-	load helper
 	build_adapter
 	gcc -O2 -shared -fPIC -fvisibility=hidden -I"$top_srcdir" \
 		-o "$BATS_FILE_TMPDIR/plugin.so" "$top_srcdir/test/programs/rdma-plugin.c" -libverbs
 }
 
 setup() {
-	load helper
 	plugin=$BATS_FILE_TMPDIR/plugin.so
 	program=$programs/rdma-exit
 	reports=$BATS_TEST_TMPDIR/reports
@@ -35,15 +34,10 @@ one_report() {
 	[ "$stderr" = '' ]
 	set -- "$reports"/*
 	[ $# -eq 1 ]
-	[ "$(figure "$1" .program)" = rdma-exit ]
-	[ "$(figure "$1" .registration.served)" -eq 6 ]
-	[ "$(figure "$1" .registration.passed_through)" -eq 0 ]
-	[ "$(figure "$1" '.registration.domains | length')" -eq 2 ]
 	# The program's own domain was deallocated before; a library's may follow later.
-	[ "$(figure "$1" '.registration.mr_destroyed > 0')" = true ]
-	[ "$(figure "$1" '.memory.pinned_bytes <= .memory.mapped_bytes')" = true ]
-	[ "$(figure "$1" '.memory | .registered_peak_bytes >= .pinned_peak_bytes and
-		.pinned_peak_bytes > 0')" = true ]
+	jq -e '.program == "rdma-exit" and (.registration | .served == 6 and .passed_through == 0 and
+		(.domains | length) == 2 and .mr_destroyed > 0) and (.memory | .pinned_bytes <= .mapped_bytes and
+		.registered_peak_bytes >= .pinned_peak_bytes and .pinned_peak_bytes > 0)' "$1"
 }
 
 @test "atexit handlers, and destructors of the program and of a dlopened library, can use verbs" {

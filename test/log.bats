@@ -2,11 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: a line that the library writes on standard error neither ends a program nor stops it,
 # whatever that is, and whoever reads it.
-
-setup() {
-	load helper
-	cd "$BATS_TEST_TMPDIR"
-}
+load helper
 
 # with_standard_error KIND COMMAND…: runs it with one of that kind, for at most 30 seconds. Prints what
 # can be read there at the end, if anything can; the exit status is the command's.
@@ -64,26 +60,24 @@ kinds='unread-pipe full-pipe unread-socket full-socket stopped-terminal file-at-
 	done
 }
 
-@test "a line at the start does no harm where nobody reads it, or it cannot be written" {
+# harmless OUTPUT [NAME=VALUE…] COMMAND…: that is all it prints, with each of these.
+harmless() {
 	local kind
 	for kind in $kinds; do
 		echo "$kind"
-		run -0 with_standard_error $kind env LD_PRELOAD="$library" PINALLOC_PREALLOC=banana \
-			bash -c 'echo ran'
-		[ "$output" = ran ]
+		run -0 with_standard_error $kind env LD_PRELOAD="$library" "${@:2}"
+		[ "$output" = "$1" ]
 	done
 }
 
+@test "a line at the start does no harm where nobody reads it, or it cannot be written" {
+	harmless ran PINALLOC_PREALLOC=banana bash -c 'echo ran'
+}
+
 @test "nor does one that is written inside malloc" {
-	local kind
 	run -0 preloaded PINALLOC_HUGEPAGE=hugetlb "$programs/grow" 100
 	[ "$(grep -c '^pinalloc\[' <<< "$output")" -gt 0 ]
-	for kind in $kinds; do
-		echo "$kind"
-		run -0 with_standard_error $kind env LD_PRELOAD="$library" PINALLOC_HUGEPAGE=hugetlb \
-			"$programs/grow" 100
-		[ -z "$output" ]
-	done
+	harmless '' PINALLOC_HUGEPAGE=hugetlb "$programs/grow" 100
 }
 
 @test "signals are blocked and pending as before" {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # The manual pages can be read at any terminal, and what is pasted from them works.
+load helper
 
 setup() {
-	load helper
 	cd "$BATS_TEST_TMPDIR"
 	pages=("$top_srcdir"/preload/pinalloc*.[137])
 	[ "${#pages[@]}" -ge 4 ]
@@ -47,77 +47,73 @@ example() {
 			on { print substr($0, margin) }'
 }
 
-@test "neither groff nor mandoc finds anything wrong with a page" {
-	local page width
-	run mandoc -T lint -W warning "${pages[@]}"
-	echo "$output"
-	[ "$status" -eq 0 ]
+# shown [FORMATTER] TEST…: runs this for each page as the formatters print it, or that one, at two widths: it is in the
+# file `shown`, $width and $page are what they are.
+shown() {
+	local formatter formatters='groff mandoc' page width
+	[ "$1" != groff ] || { formatters=groff && shift; }
 	for page in "${pages[@]}"; do
 		for width in 80 100; do
-			run --separate-stderr printed groff "$width" "$page"
-			echo "$stderr"
-			[ -z "$stderr" ]
-			[ "${#lines[@]}" -gt 20 ]
+			for formatter in $formatters; do
+				echo "$formatter, $width, $page:"
+				printed "$formatter" "$width" "$page" > shown 2> errors
+				"$@"
+			done
 		done
 	done
+}
+
+# no_errors: the formatter has said nothing, of a whole page.
+no_errors() {
+	diff /dev/null errors
+	[ "$(wc -l < shown)" -gt 20 ]
+}
+
+@test "neither groff nor mandoc finds anything wrong with a page" {
+	run -0 mandoc -T lint -W warning "${pages[@]}"
+	shown groff no_errors
 }
 
 @test "no line is wider than the terminal" {
-	local page width formatter
-	for page in "${pages[@]}"; do
-		for width in 80 100; do
-			for formatter in groff mandoc; do
-				printed "$formatter" "$width" "$page" > shown
-				[ "$(wc -l < shown)" -gt 20 ]
-				echo "$formatter, $width, $page:"
-				run -1 grep -E ".{$((width + 1))}" shown
-			done
-		done
-	done
+	too_wide() {
+		run -1 grep -E ".{$((width + 1))}" shown
+	}
+	shown too_wide
 }
 
 @test "no name is broken at the end of a line" {
-	local page width
-	for page in "${pages[@]}"; do
-		for width in 80 100; do
-			printed groff "$width" "$page" > shown
-			run -1 grep -E '([A-Za-z]_[A-Za-z_]*|libib|libibv|malloc_us|PINAL)-$' shown
-		done
-	done
+	shown groff run -1 grep -E '([A-Za-z]_[A-Za-z_]*|libib|libibv|malloc_us|PINAL)-$' shown
 }
 
 @test "each case of SECURITY can be read in one piece, at any width" {
-	local width formatter text
-	run -1 grep -l '^\.Bl -column' "${pages[@]}"
-	for width in 80 100; do
-		for formatter in groff mandoc; do
-			text=$(printed "$formatter" "$width" "$top_srcdir/preload/pinalloc.7" | tr -s ' \n' ' ')
-			[[ $text == *" by default the key opens the whole memory region, "*" until ibv_dealloc_pd(3); "* ]]
-			[[ $text == *" with PINALLOC_ACCESS=local the key opens the bytes that were asked for, "*" until ibv_dereg_mr(3); "* ]]
-		done
-	done
+	local pages=("$top_srcdir/preload/pinalloc.7")
+	cases() {
+		local text
+		text=$(tr -s ' \n' ' ' < shown)
+		[[ $text == *" by default the key opens the whole memory region, "*" until ibv_dealloc_pd(3); "* ]]
+		[[ $text == *" with PINALLOC_ACCESS=local the key opens the bytes that were asked for, "*" until ibv_dereg_mr(3); "* ]]
+	}
+	run -1 grep -l '^\.Bl -column' "$top_srcdir"/preload/pinalloc*.[137]
+	shown cases
 }
 
 @test "examples are printed as they are written, and in characters that a shell knows" {
-	local page file width formatter n=0
-	for page in "${pages[@]}"; do
-		run -1 grep -nE "^\.D[1l]" "$page"
-		# A formatter may print others for these, unless they are written as \-, \(aq, \(ha, \(ti, \(ga.
-		run -1 awk '/^\.Bd -literal/ { on = 1; next } /^\.Ed/ { on = 0 }
-			on && /(^|[^\\])-|[\047^~`]/ { print FILENAME ":" NR ": " $0; bad = 1 } END { exit !bad }' "$page"
+	local n=0
+	examples() {
+		local file
 		written "$page" | split
-		for width in 80 100; do
-			for formatter in groff mandoc; do
-				printed "$formatter" "$width" "$page" > shown
-				for file in examples/*; do
-					[ -e "$file" ] || continue
-					echo "$formatter, $width, $page:${file#*/}:"
-					diff "$file" <(found "$(wc -l < "$file")" shown < "$file")
-					n=$((n + 1))
-				done
-			done
+		for file in examples/*; do
+			[ -e "$file" ] || continue
+			echo "${file#*/}:"
+			diff "$file" <(found "$(wc -l < "$file")" shown < "$file")
+			n=$((n + 1))
 		done
-	done
+	}
+	run -1 grep -nE "^\.D[1l]" "${pages[@]}"
+	# A formatter may print others for these, unless they are written as \-, \(aq, \(ha, \(ti, \(ga.
+	run -1 awk '/^\.Bd -literal/ { on = 1; next } /^\.Ed/ { on = 0 }
+		on && /(^|[^\\])-|[\047^~`]/ { print FILENAME ":" NR ": " $0; bad = 1 } END { exit !bad }' "${pages[@]}"
+	shown examples
 	[ "$n" -ge 70 ]
 }
 
@@ -162,10 +158,7 @@ shell() {
 @test "every example that is a command runs" {
 	local page file n=0
 	mkdir bin job
-	launcher srun
-	launcher mpirun
-	launcher apptainer
-	launcher salloc
+	rows launcher <<< $'srun\nmpirun\napptainer\nsalloc'
 	printf '#!/bin/sh\n' | tee bin/module > bin/pinalloc-acceptance
 	printf '#!/bin/sh\ncat\n' > bin/flamegraph.pl
 	chmod +x bin/*

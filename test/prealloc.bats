@@ -2,17 +2,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: with PINALLOC_PREALLOC the first registration is the last one. The reserve is heap,
 # resident and registered from then on; before, it costs nothing.
+load helper
+load scripts
 
 setup_file() {
-	load helper
-	load scripts
 	build_adapter
 	adapted "$programs/rdma-script" "$(blocks)"
 }
 
 setup() {
-	load helper
-	load scripts
 	reserve=PINALLOC_PREALLOC=256M
 }
 
@@ -32,9 +30,8 @@ reserved() {
 	right $reserve "$@"
 	[ "$stderr" = '' ]
 	[ "$(value +mr_created)" -eq 0 ]
-	[ "$(figure "$report" .registration.passed_through)" -eq 0 ]
-	[ "$(figure "$report" .registration.mr_created)" -eq "$(value mr_created)" ]
-	[ "$(figure "$report" .memory.pinned_peak_bytes)" -ge $((256 << 20)) ]
+	jq -e ".registration.passed_through == 0 and .registration.mr_created == $(value mr_created) and
+		.memory.pinned_peak_bytes >= $((256 << 20))" "$report"
 	[ "$(value absent)" -le $(($(value pages) / 20)) ]
 }
 

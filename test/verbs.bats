@@ -2,17 +2,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # The promise: a program that calls verbs finds them, whichever file they come from. Uses a stand-in
 # for libibverbs; test/lab/unchanged.bats tries the real one.
+load helper
 
 setup_file() {
-	load helper
 	export work=$BATS_FILE_TMPDIR
 	cat > "$work/register.c" <<-'END'
 		#include <infiniband/verbs.h>
 		#include <stdlib.h>
 		int main(void)
 		{
-			struct ibv_device **list = ibv_get_device_list(NULL);
-			struct ibv_pd *pd = ibv_alloc_pd(ibv_open_device(list[0]));
+			struct ibv_pd *pd = ibv_alloc_pd(ibv_open_device(ibv_get_device_list(NULL)[0]));
 			struct ibv_mr *mr = ibv_reg_mr(pd, malloc(4096), 4096, 1);
 
 			return !mr || ibv_dereg_mr(mr);
@@ -29,7 +28,6 @@ setup_file() {
 
 		int main(int argc, char **argv)
 		{
-			struct ibv_device **list;
 			struct ibv_pd *pd;
 			struct ibv_mr *mr;
 			void *p = malloc(4096);
@@ -37,8 +35,7 @@ setup_file() {
 
 			if (argc != 2 || !dlopen(argv[1], RTLD_NOW))
 				return 1;
-			list = ibv_get_device_list(NULL);
-			pd = ibv_alloc_pd(ibv_open_device(list[0]));
+			pd = ibv_alloc_pd(ibv_open_device(ibv_get_device_list(NULL)[0]));
 			mr = ibv_reg_mr(pd, p, 4096, 1);
 			if (!mr || !fake_verbs_reach(mr, p, 4096) || ibv_dereg_mr(mr))
 				return 2;
@@ -74,8 +71,7 @@ setup_file() {
 				dlsym(RTLD_DEFAULT, "ibv_reg_mr_ex");
 			struct ibv_mr *(*buffer)(struct ibv_pd *, void *, void *, size_t, int) =
 				dlsym(RTLD_DEFAULT, "ibv_reg_buf_mr");
-			struct ibv_device **list = ibv_get_device_list(NULL);
-			struct ibv_pd *pd = ibv_alloc_pd(ibv_open_device(list[0]));
+			struct ibv_pd *pd = ibv_alloc_pd(ibv_open_device(ibv_get_device_list(NULL)[0]));
 			struct attr heap = {4096, 1, ADDR, 0, malloc(4096)}, own = heap, fd = heap;
 			char place;
 
@@ -102,8 +98,7 @@ setup_file() {
 
 		static void *registers(void *unused)
 		{
-			struct ibv_device **list = ibv_get_device_list(NULL);
-			struct ibv_pd *pd = ibv_alloc_pd(ibv_open_device(list[0]));
+			struct ibv_pd *pd = ibv_alloc_pd(ibv_open_device(ibv_get_device_list(NULL)[0]));
 			struct ibv_mr *mr = ibv_reg_mr(pd, malloc(4096), 4096, 1);
 
 			if (mr && !ibv_dereg_mr(mr))
@@ -132,31 +127,30 @@ setup_file() {
 	END
 }
 
-setup() {
-	load helper
-}
-
 # made_with NAME [PROGRAM [MAP]]: a program that is linked with a libibverbs of this name.
 made_with() {
-	mkdir -p "$BATS_TEST_TMPDIR/lib"
+	mkdir -p lib
 	gcc -std=gnu11 -O2 -I"$top_srcdir" -I"$top_builddir" -shared -fPIC -fvisibility=hidden \
 		-Wl,-soname,"$1" -Wl,--version-script="${3:-$top_srcdir/test/fake-ibverbs.map}" \
-		-o "$BATS_TEST_TMPDIR/lib/$1" "$top_srcdir"/test/fake-{ibverbs,verbs}.c
-	gcc -O2 -o "$BATS_TEST_TMPDIR/register" "$work/${2:-register}.c" "$BATS_TEST_TMPDIR/lib/$1"
+		-o "lib/$1" "$top_srcdir"/test/fake-{ibverbs,verbs}.c
+	gcc -O2 -o register "$work/${2:-register}.c" "lib/$1"
+}
+
+# succeeds [ARGUMENT…]: such a program does, and a report is in $report.
+succeeds() {
+	run -0 --separate-stderr preloaded LD_LIBRARY_PATH="$PWD/lib" PINALLOC_REPORT="$report" ./register "$@"
+	[ -z "$stderr" ]
 }
 
 # registers NAME: such a program runs, and its request is served.
 registers() {
 	made_with "$1"
-	run -0 --separate-stderr preloaded LD_LIBRARY_PATH="$BATS_TEST_TMPDIR/lib" \
-		PINALLOC_REPORT="$BATS_TEST_TMPDIR/report.json" "$BATS_TEST_TMPDIR/register"
-	[ -z "$stderr" ]
-	[ "$(jq .registration.served "$BATS_TEST_TMPDIR/report.json")" -eq 1 ]
+	succeeds
+	[ "$(figure "$report" .registration.served)" -eq 1 ]
 }
 
 # bats test_tags=slow
 @test "no function that a verb may call has a frame of more than 2 KiB" {
-	cd "$BATS_TEST_TMPDIR"
 	small_frames "$top_srcdir"/regpool/*.c "$top_srcdir"/{preload/verbs,allocator/cgroup}.c
 }
 
@@ -170,36 +164,28 @@ registers() {
 
 @test "a constructor may wait for a thread that uses verbs" {
 	made_with libibverbs.so.1 opens
-	gcc -O2 -shared -fPIC -o "$BATS_TEST_TMPDIR/waits.so" "$work/waits.c" \
-		"$BATS_TEST_TMPDIR/lib/libibverbs.so.1" -lpthread
-	run -0 preloaded LD_LIBRARY_PATH="$BATS_TEST_TMPDIR/lib" timeout $((60 * ${TIMEOUT_SCALE:-1})) \
-		"$BATS_TEST_TMPDIR/register" "$BATS_TEST_TMPDIR/waits.so"
+	gcc -O2 -shared -fPIC -o waits.so "$work/waits.c" lib/libibverbs.so.1 -lpthread
+	run -0 preloaded LD_LIBRARY_PATH="$PWD/lib" timeout $((60 * ${TIMEOUT_SCALE:-1})) ./register ./waits.so
 	[ "$output" = $'registered\nopened' ]
 }
 
 @test "a program gets the copy that it is linked with, whichever else is there" {
 	made_with libibverbs.so.1
 	made_with libibverbs-1a2b3c4d.so.1.14.44.0 two
-	run -0 preloaded LD_LIBRARY_PATH="$BATS_TEST_TMPDIR/lib" \
-		PINALLOC_REPORT="$BATS_TEST_TMPDIR/report.json" "$BATS_TEST_TMPDIR/register" \
-		"$BATS_TEST_TMPDIR/lib/libibverbs.so.1"
-	[ "$(jq .registration.served "$BATS_TEST_TMPDIR/report.json")" -eq 1 ]
+	succeeds lib/libibverbs.so.1
+	[ "$(figure "$report" .registration.served)" -eq 1 ]
 }
 
 @test "requests by the functions of newer releases are served, or passed on and forgotten" {
 	made_with libibverbs.so.1 newer
-	gcc -O2 -shared -fPIC -fvisibility=hidden -o "$BATS_TEST_TMPDIR/libucm.so.0" \
-		"$top_srcdir/test/programs/listener.c"
-	run -0 preloaded LD_LIBRARY_PATH="$BATS_TEST_TMPDIR/lib" \
-		PINALLOC_REPORT="$BATS_TEST_TMPDIR/report.json" "$BATS_TEST_TMPDIR/register" \
-		"$BATS_TEST_TMPDIR/libucm.so.0"
+	gcc -O2 -shared -fPIC -fvisibility=hidden -o libucm.so.0 "$top_srcdir/test/programs/listener.c"
+	succeeds ./libucm.so.0
 	jq -e '.registration.served == 1 and .registration.passed_through == 4 and
-		.watch.forgotten == 2' "$BATS_TEST_TMPDIR/report.json"
+		.watch.forgotten == 2' "$report"
 }
 
 @test "where libibverbs does not have these functions, they say so" {
-	sed 's/ibv_reg_mr_ex\|ibv_reg_buf_mr/no_such_&/' "$top_srcdir/test/fake-ibverbs.map" > \
-		"$BATS_TEST_TMPDIR/map"
-	made_with libibverbs.so.1 newer "$BATS_TEST_TMPDIR/map"
-	run -0 preloaded LD_LIBRARY_PATH="$BATS_TEST_TMPDIR/lib" "$BATS_TEST_TMPDIR/register"
+	sed 's/ibv_reg_mr_ex\|ibv_reg_buf_mr/no_such_&/' "$top_srcdir/test/fake-ibverbs.map" > map
+	made_with libibverbs.so.1 newer map
+	succeeds
 }

@@ -3,9 +3,9 @@
 # Promise: a lab machine that does not boot is started again; the status is the command's, or a
 # message says why there is none; and KVM is taken where it works. A stand-in replaces the emulator. And
 # a control's record applies until what it depends on changes.
+load helper
 
 setup() {
-	load helper
 	mkdir "$BATS_TEST_TMPDIR"/{bin,machine}
 	PATH=$BATS_TEST_TMPDIR/bin:$PATH
 	export LAB_ACCEL=tcg
@@ -26,8 +26,11 @@ machine() {
 	echo "$stderr"
 }
 
-starts() {
-	wc -l < "$BATS_TEST_TMPDIR/starts"
+# ended STATUS STARTS SECONDS: a machine that may be up for so long ends so, after so many starts.
+ended() {
+	machine --timeout "$3" -- true
+	[ "$status" -eq "$1" ]
+	[ "$(wc -l < "$BATS_TEST_TMPDIR/starts")" -eq "$2" ]
 }
 
 @test "a virtual machine that does not boot is started once more" {
@@ -36,9 +39,7 @@ starts() {
 		touch vm.ready
 		echo 7 > vm.status
 	END
-	machine --timeout 5 -- true
-	[ "$status" -eq 7 ]
-	[ "$(starts)" -eq 2 ]
+	ended 7 2 5
 }
 
 @test "so is one whose clock is not the host's" {
@@ -47,17 +48,13 @@ starts() {
 		touch vm.ready
 		echo 7 > vm.status
 	END
-	machine --timeout 30 -- true
-	[ "$status" -eq 7 ]
-	[ "$(starts)" -eq 2 ]
+	ended 7 2 30
 }
 
 @test "if it does not boot then either, an error says so" {
 	emulator <<< 'exec sleep 100'
-	machine --timeout 3 -- true
-	[ "$status" -eq 125 ]
+	ended 125 2 3
 	[[ "$stderr" == *"the machine's $((3 * ${TIMEOUT_SCALE:-1})) s were up while it booted (TIMEOUT_SCALE=2 doubles them)"* ]]
-	[ "$(starts)" -eq 2 ]
 }
 
 @test "one that has booted is not started again, whether it runs or ends" {
@@ -66,15 +63,11 @@ starts() {
 		sleep 3
 		echo 3 > vm.status
 	END
-	machine --timeout 5 -- true
-	[ "$status" -eq 3 ]
-	[ "$(starts)" -eq 1 ]
+	ended 3 1 5
 	rm "$BATS_TEST_TMPDIR"/machine/vm.*
 	emulator <<< 'exit 1'
-	machine --timeout 5 -- true
-	[ "$status" -eq 125 ]
+	ended 125 2 5
 	[[ "$stderr" == *"the machine died while it booted (qemu: status 1)"* ]]
-	[ "$(starts)" -eq 2 ]
 }
 
 # --- with KVM, or without ---
@@ -110,8 +103,9 @@ trials() {
 	wc -l < "$BATS_TEST_TMPDIR/trials"
 }
 
-# took ACCELERATOR REASON: the last machine was started so, and said so.
-took() {
+# takes ACCELERATOR REASON: a machine is started so, and says so.
+takes() {
+	machine -v -- true
 	[ "$status" -eq 0 ]
 	grep -A 1 -x -e -accel "$BATS_TEST_TMPDIR/arguments" | grep -x "$1.*"
 	[[ "$stderr" == "lab/vm: $1: $2"* ]]
@@ -127,14 +121,11 @@ refuses() {
 @test "KVM is taken where a trial boot succeeds, which is made once for a boot of the host" {
 	host_offers svm
 	trial_that 'echo boots; exit'
-	machine -v -- true
-	took kvm 'it boots'
-	machine -v -- true
-	took kvm 'it boots'
+	takes kvm 'it boots'
+	takes kvm 'it boots'
 	[ "$(trials)" -eq 1 ]
 	echo 'the next' > "$LAB_HOST_ROOT/proc/sys/kernel/random/boot_id"
-	machine -v -- true
-	took kvm 'it boots'
+	takes kvm 'it boots'
 	[ "$(trials)" -eq 2 ]
 }
 
@@ -143,8 +134,7 @@ refuses() {
 	trial_that 'sleep 1; echo boots; exit'
 	mkdir "$BATS_TEST_TMPDIR/another"
 	"$top_srcdir/test/lab/vm" --dir "$BATS_TEST_TMPDIR/another" -- true > "$BATS_TEST_TMPDIR/another/log" 2>&1 3>&- &
-	machine -v -- true
-	took kvm 'it boots'
+	takes kvm 'it boots'
 	wait $! || :
 	[ "$(trials)" -eq 1 ]
 }
@@ -152,33 +142,28 @@ refuses() {
 @test "a machine is emulated where the trial fails, or does not end" {
 	host_offers svm
 	trial_that 'echo cannot >&2; exit 3'
-	machine -v -- true
-	took tcg 'a trial boot failed (qemu: status 3, cannot)'
-	machine -v -- true
-	took tcg 'a trial boot failed (qemu: status 3, cannot)'
+	takes tcg 'a trial boot failed (qemu: status 3, cannot)'
+	takes tcg 'a trial boot failed (qemu: status 3, cannot)'
 	[ "$(trials)" -eq 1 ]
 	rm "$LAB_DIR/kernel/kvm-trial"
 	trial_that 'exec sleep 100'
-	TIMEOUT_SCALE=1 machine -v -- true
-	took tcg 'a trial boot did not end within 8 s'
+	TIMEOUT_SCALE=1 takes tcg 'a trial boot did not end within 8 s'
 	# By name it is tried anew.
 	TIMEOUT_SCALE=1 refuses 'a trial boot did not end within 8 s'
 	trial_that 'echo boots; exit'
-	LAB_ACCEL=kvm machine -v -- true
-	took kvm 'it boots'
+	LAB_ACCEL=kvm takes kvm 'it boots'
 }
 
 # Of arm64 processors nothing is asked: their kernel has /dev/kvm if it works.
 @test "without vmx or svm there is no trial on x86" {
 	host_offers
 	trial_that 'echo boots; exit'
-	machine -v -- true
 	if [ "$(uname -m)" = x86_64 ]; then
-		took tcg '/proc/cpuinfo has neither vmx nor svm'
+		takes tcg '/proc/cpuinfo has neither vmx nor svm'
 		refuses '/proc/cpuinfo has neither vmx nor svm'
 		[ "$(trials)" -eq 0 ]
 	else
-		took kvm 'it boots'
+		takes kvm 'it boots'
 	fi
 }
 
@@ -186,13 +171,11 @@ refuses() {
 	host_offers svm
 	trial_that 'echo boots; exit'
 	rm "$LAB_HOST_ROOT/dev/kvm"
-	machine -v -- true
-	took tcg 'there is no /dev/kvm'
+	takes tcg 'there is no /dev/kvm'
 	refuses 'there is no /dev/kvm'
 	[ ! -e "$LAB_HOST_ROOT/dev/kvm" ]
 	mkdir "$LAB_HOST_ROOT/dev/kvm"
-	machine -v -- true
-	took tcg '/dev/kvm cannot be opened'
+	takes tcg '/dev/kvm cannot be opened'
 	refuses '/dev/kvm cannot be opened for reading and writing (is this user in its group?)'
 	[ "$(trials)" -eq 0 ]
 }
@@ -200,8 +183,7 @@ refuses() {
 @test "LAB_ACCEL=tcg makes no trial, and a value that is none is refused" {
 	host_offers svm
 	trial_that 'echo boots; exit'
-	LAB_ACCEL=tcg machine -v -- true
-	took tcg 'LAB_ACCEL says so'
+	LAB_ACCEL=tcg takes tcg 'LAB_ACCEL says so'
 	LAB_ACCEL=fast machine -v -- true
 	[ "$status" -eq 2 ]
 	[ "$stderr" = 'lab/vm: LAB_ACCEL=fast is none of auto, kvm, tcg' ]
@@ -213,10 +195,10 @@ record() {
 	BATS_TEST_FILENAME=$PWD/lab/it.bats lab/controls "$1" results
 }
 
-# applies: the record is taken; if not, a line says so.
+# applies [NOT]: the record is taken; if not, a line says so.
 applies() {
 	run -0 record put
-	[ -z "$output" ]
+	[[ "$output" == ${1:+*"recorded with other versions or sources"} ]]
 }
 
 @test "a control runs anew after a change to its cases or programs, and after no other" {
@@ -253,16 +235,13 @@ applies() {
 	sed -i 's/-rc1//' ../configure.ac
 	applies
 	echo 'int more;' >> programs/it.h
-	run -0 record put
-	[[ "$output" == *"recorded with other versions or sources" ]]
+	applies not
 	sed -i '$d' programs/it.h
 	applies
 	sed -i 's/1\.0\.0/1.0.1/' ../configure.ac
-	run -0 record put
-	[[ "$output" == *"recorded with other versions or sources" ]]
+	applies not
 	sed -i 's/1\.0\.1/1.0.0/' ../configure.ac
 	applies
 	sed -i 's/plain "/plain LIMIT=1 "/' lab/it.bats
-	run -0 record put
-	[[ "$output" == *"recorded with other versions or sources" ]]
+	applies not
 }
