@@ -2,13 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: whatever files are among a job's reports, and whatever they contain, `pinalloc report`
 # prints one line for each that is not a report, and reports the others.
-
-setup() {
-	load helper
-	load job
-	cd "$BATS_TEST_TMPDIR"
-	base_report > "$base"
-}
+load helper
+load job
 
 @test "what is no report costs a line, and the others are reported; names do no harm" {
 	transcript files

@@ -2,13 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: `pinalloc report --plot` draws the memory of a job's ranks over time, or says why it
 # cannot and leaves existing files as they were.
-
-setup() {
-	load helper
-	load job
-	cd "$BATS_TEST_TMPDIR"
-	base_report > "$base"
-}
+load helper
+load job
 
 # drawn FILE.svg: counts its curves (a heap and live memory for each rank), how many of their
 # segments are neither horizontal nor vertical, its peak marks and its texts, but for those of the axes.

@@ -2,13 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: `pinalloc report` combines the reports of a job's ranks into correct figures, whatever
 # other files are among them. test/transcripts has reports, commands, and all that these print.
-
-setup() {
-	load helper
-	load job
-	cd "$BATS_TEST_TMPDIR"
-	base_report > "$base"
-}
+load helper
+load job
 
 @test "each subcommand says how it is used, and what is wrong with how it is called" {
 	transcript usage
@@ -67,11 +62,8 @@ setup() {
 			<(merged ".ranks[$r] | del(.file, .run, .parent, .tree_peak_bytes)" | jq -S .)
 		[ "$(merged ".ranks[$r].file")" = "\"job/$r.json\"" ]
 	done
-	[ "$(merged '[.hosts[].processes]')" = '[2,2]' ]
-	[ "$(merged '[.hosts[].memory.mapped_bytes]')" = "[$((384 * mib)),$((896 * mib))]" ]
-	[ "$(merged '[.hosts[].memory.ram_bytes]')" = "[$((65536 * mib)),$((65536 * mib))]" ]
-	[ "$(merged '[.hosts[] | .memlock_worst_rank, .memlock_worst_share]')" = \
-		'[1,0.125,3,0.25]' ]
+	[ "$(merged '[.hosts[] | .processes, (.memory | .mapped_bytes, .ram_bytes), .memlock_worst_rank, .memlock_worst_share]')" = \
+		"[2,$((384 * mib)),$((65536 * mib)),1,0.125,2,$((896 * mib)),$((65536 * mib)),3,0.25]" ]
 }
 
 @test "the library's own reports are merged" {

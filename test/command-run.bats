@@ -2,12 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: `pinalloc run` is a command line for the environment variables. Mistakes are reported in
 # one line before the program runs.
-
-setup() {
-	load helper
-	load job
-	cd "$BATS_TEST_TMPDIR"
-}
+load helper
+load job
 
 @test "a program runs under the library, or a line says why it does not" {
 	transcript run

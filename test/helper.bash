@@ -84,11 +84,12 @@ small_frames() {
 	[ -z "$output" ]
 }
 
-# rows COMMAND…: runs it for each line of standard input, with the words before a colon; what follows
+# rows COMMAND…: runs it for each line of standard input, which is not empty, with the words before a colon; what follows
 # says what holds then.
 rows() {
 	local row table
 	mapfile -t table
+	[ ${#table[@]} -gt 0 ]
 	for row in "${table[@]}"; do
 		echo "$row"
 		# shellcheck disable=SC2086 # words

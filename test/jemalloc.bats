@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: configure names what is wrong with a compiler or a jemalloc that the library cannot be built
 # with, in one line, and the cure. It is asked of archives that only answer.
-
-bats_require_minimum_version 1.5.0
+load helper
 
 setup_file() {
 	export source=$BATS_FILE_TMPDIR/source
@@ -17,7 +16,6 @@ setup_file() {
 }
 
 setup() {
-	load helper
 	cd "$BATS_FILE_TMPDIR/build"
 }
 
@@ -54,22 +52,26 @@ archive() {
 	ar rc "$BATS_FILE_TMPDIR/libjemalloc_pic.a" answers.o
 }
 
-# configured: configure with that archive; only its errors and warnings.
+# configured TEXT: configure says only this of that archive, of its errors and warnings.
 configured() {
 	rm -rf config.status conftest*
-	"$source/configure" -q -C JEMALLOC_PIC="$BATS_FILE_TMPDIR/libjemalloc_pic.a" 2>&1 |
-		sed -n 's/^configure: \(WARNING\|error\)/\1/p'
+	run "$source/configure" -q -C JEMALLOC_PIC="$BATS_FILE_TMPDIR/libjemalloc_pic.a"
+	output=$(sed -n 's/^configure: \(WARNING\|error\)/\1/p' <<< "$output")
+	echo "$output"
+	[[ "$output" == $1 ]]
+}
+
+# fits ANSWER…: nothing is wrong with such an archive.
+fits() {
+	archive "$@"
+	configured ''
 }
 
 # refuses TEXT ANSWER…: the only error about such an archive.
 refuses() {
-	local text=$1
-	shift
-	archive "$@"
-	run configured
-	echo "$output"
-	[[ "$(grep -c '^error: ' <<< "$output")" -eq 1 ]]
-	[[ "$output" == *"error: "*"$text"* ]]
+	archive "${@:2}"
+	configured "*error: *$1*"
+	[ "$(grep -c '^error: ' <<< "$output")" -eq 1 ]
 }
 
 @test "32 bits and a C library that is not glibc are refused by name, first" {
@@ -84,9 +86,7 @@ refuses() {
 @test "an archive that is not there, empty, or not of this machine" {
 	rm -f "$BATS_FILE_TMPDIR/libjemalloc_pic.a"
 	ar rc "$BATS_FILE_TMPDIR/libjemalloc_pic.a"
-	run configured
-	echo "$output"
-	[[ "$output" == "error: $BATS_FILE_TMPDIR/libjemalloc_pic.a lacks je_extent_alloc_mmap "* ]]
+	configured "error: $BATS_FILE_TMPDIR/libjemalloc_pic.a lacks je_extent_alloc_mmap *"
 	grep -qF 'error: there is no /nowhere/libjemalloc_pic.a:' first
 	grep -qF './configure JEMALLOC_PIC=' first
 	# And where it says how to build one.
@@ -94,34 +94,26 @@ refuses() {
 	[ "$(grep -cE '^    (\./configure --disable-cxx |make build_lib_static|export JEMALLOC_PIC=)' "$top_srcdir/README")" -eq 3 ]
 	archive 5.3.0 4096 0
 	objcopy --redefine-sym mallctl=other "$BATS_FILE_TMPDIR/libjemalloc_pic.a"
-	run configured
-	echo "$output"
-	[[ "$output" == "error: no program runs with $BATS_FILE_TMPDIR/libjemalloc_pic.a (see config.log):"* ]]
+	configured "error: no program runs with $BATS_FILE_TMPDIR/libjemalloc_pic.a (see config.log):*"
 }
 
 @test "any version that has the names; settings are those that it has" {
 	local version
 	for version in 5.1.0 5.4.0 0.0.0 6.1; do
-		archive $version 4096 0
-		run configured
-		[ -z "$output" ]
+		fits $version 4096 0
 		grep -x '#define JE_SETTINGS ",prof:false"' config.log
 	done
-	archive 5.4.0 4096 0 0 6144 none je_opt_hpa je_opt_trust_madvise je_prof_boot2
-	run configured
-	[ -z "$output" ]
+	fits 5.4.0 4096 0 0 6144 none je_opt_hpa je_opt_trust_madvise je_prof_boot2
 	grep -x '#define JE_SETTINGS ",hpa:false,trust_madvise:true"' config.log
 	grep -x "JEMALLOC_WRAPS='-Wl,--wrap=je_prof_boot2 -Wl,--wrap=je_rtree_leaf_elm_lookup_hard'" config.log
 }
 
 @test "what fills caches is replaced in the release that has it with the parameters known here" {
 	local version
-	archive 5.3.0 4096 0
-	configured
+	fits 5.3.0 4096 0
 	grep -x "JEMALLOC_WRAPS='.* -Wl,--wrap=je_arena_cache_bin_fill_small'" config.log
 	for version in 5.2.1 5.3.0-193 5.3.1; do
-		archive $version 4096 0
-		configured
+		fits $version 4096 0
 		run ! grep "^JEMALLOC_WRAPS=.*fill_small" config.log
 	done
 }
@@ -138,9 +130,7 @@ refuses() {
 
 # As Debian builds it everywhere but on x86.
 @test "pages of 64 KiB, and no profiler" {
-	archive 5.3.0 65536 0 0
-	run configured
-	[ -z "$output" ]
+	fits 5.3.0 65536 0 0
 	grep -x '#define JE_PAGE_SHIFT 16' config.log
 	grep -x '#define JE_SETTINGS ""' config.log
 }

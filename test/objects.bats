@@ -2,15 +2,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: where an adapter is full, by a limit that it does not tell, no registration, completion queue,
 # queue pair or other object is refused because of memory regions that nobody uses. (The lab tries it in a control group.)
+load helper
+load scripts
 
 setup_file() {
-	load helper
 	build_adapter
-}
-
-setup() {
-	load helper
-	load scripts
 }
 
 # as_many LIMIT=VALUE FAILED STEP: with the library as without it so many of 64 fail, and memory regions went for the

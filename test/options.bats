@@ -1,11 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: options behave as PINALLOC_HELP=1 says; a mistake costs one line, not the program.
-
-setup() {
-	load helper
-	load job
-}
+load helper
+load job
 
 @test "options take the values in their row; a mistake costs a line, and changes nothing else" {
 	transcript options

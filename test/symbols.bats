@@ -2,10 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: the library exports the symbols in test/symbols.expected, with those versions, and
 # nothing else. Adding one is a decision, not an accident.
-
-setup() {
-	load helper
-}
+load helper
 
 # exported LIBRARY: kind, name and version of each symbol it exports.
 exported() {
@@ -19,14 +16,6 @@ exported() {
 @test "the Debian package lists the same symbols" {
 	diff <(sed -n 's/^ \([^@]*\)@.*/\1/p' "$top_srcdir/preload/packaging/debian/libpinalloc0.symbols" | sort -u) \
 		<(awk '{ sub(/@.*/, "", $2); print $2 }' "$top_srcdir/test/symbols.expected" | sort -u)
-}
-
-@test "malloc functions are exported without version, otherwise programs would not find them" {
-	run -0 exported "$library"
-	[[ "$output" == *"T malloc"$'\n'* ]]
-	[[ "$output" != *" malloc@"* ]]
-	[[ "$output" == *"T pinalloc_lookup@@PINALLOC_1"* ]]
-	[[ "$output" == *"T ibv_reg_mr@@IBVERBS_1.1"* ]]
 }
 
 @test "verbs are exported with their versions in libibverbs" {

@@ -3,9 +3,9 @@
 # Promise: test/systems runs what it says in another system's root, tells what passed there, and
 # leaves nothing mounted and nothing running; with --fresh roots and tree have nothing of before. The
 # root here is of a few programs, and what is run in it stands in for a build and its tests.
+load helper
 
 setup() {
-	load helper
 	cd "$BATS_TEST_TMPDIR"
 	tree=$BATS_TEST_TMPDIR/tree
 	export SYSTEMS_DIR=$BATS_TEST_TMPDIR/systems GIT_CEILING_DIRECTORIES=$BATS_TEST_TMPDIR
@@ -24,14 +24,15 @@ setup() {
 	echo '[ ! -e /of-before ] && echo "it is $(< /etc/debian_version)" > seen && echo it ran' > "$tree/bench/demo"
 }
 
+# systems STATUS ARGUMENT…: it ends so.
 systems() {
-	run --separate-stderr "$tree/test/systems" "$@"
+	run --separate-stderr "$tree/test/systems" "${@:2}"
 	echo "$output; $stderr"
+	[ "$status" -eq "$1" ]
 }
 
 @test "README's commands run there, and a table says how each part ended, and what there is" {
-	systems --only demo,test tiny
-	[ "$status" -eq 0 ]
+	systems 0 --only demo,test tiny
 	grep -E '^tiny +demo +passed +[0-9]+ s  it ran$' <<< "$output"
 	grep -E '^tiny +test +passed +[0-9]+ s  12 passed, 0 failed$' <<< "$output"
 	[[ "${lines[-1]}" == tiny*"Debian 13.7, gcc -, "* ]]
@@ -41,8 +42,7 @@ systems() {
 @test "what fails there is in the table, and in the status" {
 	printf 'echo "7 passed, 2 failed"\nexit 1\n' > "$tree/test/run"
 	echo 'exit 3' > "$tree/bench/demo"
-	systems tiny
-	[ "$status" -eq 1 ]
+	systems 1 tiny
 	grep -E '^tiny +demo +failed ' <<< "$output"
 	grep -E '^tiny +units +failed .*  7 passed, 2 failed$' <<< "$output"
 }
@@ -59,8 +59,7 @@ systems() {
 	rm "$BATS_TEST_TMPDIR/minbase/of-before"
 	printf '#!/bin/bash\nmkdir -p "${@: -2:1}"/usr/sbin && cp -a %q/. "${@: -2:1}"\n' "$BATS_TEST_TMPDIR/minbase" > bin/debootstrap
 	chmod +x bin/debootstrap
-	PATH=$PWD/bin:$PATH systems --fresh --only demo,test tiny
-	[ "$status" -eq 0 ]
+	PATH=$PWD/bin:$PATH systems 0 --fresh --only demo,test tiny
 	grep -E '^tiny +demo +passed .*  it ran$' <<< "$output"
 	[ -e "$SYSTEMS_DIR/tiny.demo.log" ]
 	[ -z "$(find "$SYSTEMS_DIR" -mindepth 1 -type d)" ]
@@ -72,8 +71,7 @@ systems() {
 		sleep 5432 &
 		while read -r _ _ _ _ where _; do echo "$where"; done < /proc/self/mountinfo > mounts
 	END
-	systems --only demo tiny
-	[ "$status" -eq 0 ]
+	systems 0 --only demo tiny
 	grep -qx /proc "$root/root/pinalloc/mounts"
 	grep -qx / "$root/root/pinalloc/mounts"
 	run ! grep -q "$BATS_TEST_TMPDIR" "$root/root/pinalloc/mounts"
@@ -86,8 +84,7 @@ systems() {
 	local line
 	for line in '' --nonsense '--only nothing tiny' --only '../x' 'tiny/sparc' 'tiny/arm64/x'; do
 		# shellcheck disable=SC2086 # words
-		systems $line
-		[ "$status" -eq 2 ]
+		systems 2 $line
 		[ "$(wc -l <<< "$stderr")" -eq 1 ]
 	done
 	cd / # which everybody may
