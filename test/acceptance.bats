@@ -3,9 +3,9 @@
 # Promise: pinalloc-acceptance fails, and says why, where it cannot try anything: without an adapter,
 # a compiler or an MPI library, and where no message went through an adapter. (With one it is tried in
 # the lab.) The MPI library here is a stand-in.
+load helper
 
 setup() {
-	load helper
 	cd "$BATS_TEST_TMPDIR"
 	mkdir -p bin/.libs share/pinalloc
 	cp "$top_builddir"/{pinalloc,test/acceptance/pinalloc-acceptance} "$top_srcdir/preload/pinalloc-bugreport" bin

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: pinalloc-bugreport prints in one text what a help desk asks for, names the tools that are
 # missing, and tells no secret.
+load helper
 
 setup() {
-	load helper
 	cd "$BATS_TEST_TMPDIR"
 	bugreport=$top_srcdir/preload/pinalloc-bugreport
 	export PATH=$top_builddir:$PATH

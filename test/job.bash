@@ -6,6 +6,11 @@ base=$BATS_TEST_TMPDIR/base
 mib=$((1 << 20))
 killed='.trigger = "the process ended without a report"'
 
+setup() {
+	cd "$BATS_TEST_TMPDIR"
+	base_report > "$base"
+}
+
 # base_report: makes the report that others are derived from.
 base_report() {
 	jq -n '{schema: 3, version: "0.1.0", host: "node1", pid: 100,

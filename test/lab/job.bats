@@ -127,21 +127,14 @@ led_by_hold_peak() {
 # has_timeline NAME: the timeline is in order, has the peak and the end, and never more live than
 # mapped memory.
 has_timeline() {
-	local r path
+	local r
 	for r in $ranks; do
-		for path in '.timeline | length > 20' \
-			'.timeline | map(.[0]) | . == sort' \
-			'(.timeline | map(.[1]) | max) == .memory.live_peak_bytes' \
-			'(.timeline | map(.[2]) | max) == .memory.mapped_bytes' \
-			'.timeline[-1] == [.elapsed_s, .memory.live_bytes, .memory.mapped_bytes,
-				.memory.pinned_bytes]' \
-			'[.timeline[] | .[1] <= .[2]] | all' \
-			'.memory | .live_peak_bytes <= .mapped_bytes' \
-			'.timeline | map(.[3]) | max > 0' \
-			'.memory.pinned_peak_bytes > 0'; do
-			echo "$1, rank $r: $path"
-			[ "$(rank_figure "$1" "$r" "$path")" = true ]
-		done
+		echo "$1, rank $r"
+		jq -e '(.timeline | transpose) as [$seconds, $live, $mapped, $pinned] |
+			($seconds | length > 20 and . == sort) and (.timeline | all(.[1] <= .[2])) and ($pinned | max) > 0 and
+			([$live, $mapped] | map(max)) == [.memory.live_peak_bytes, .memory.mapped_bytes] and
+			.timeline[-1] == [.elapsed_s, (.memory | .live_bytes, .mapped_bytes, .pinned_bytes)] and
+			(.memory | .live_peak_bytes <= .mapped_bytes and .pinned_peak_bytes > 0)' "$1/$r.json"
 	done
 }
 
@@ -324,16 +317,4 @@ serves() {
 
 @test "MPI_THREAD_MULTIPLE: right, and no request waits for a registration" {
 	serves threads threads
-}
-
-@test "pinalloc report merges the reports of both nodes" {
-	local mpi
-
-	cd "$BATS_FILE_TMPDIR/pair"
-	for mpi in openmpi mpich; do
-		run -0 --separate-stderr "$pinalloc" report --json $mpi
-		[ -z "$stderr" ]
-		[ "$(jq -c '[.nranks, .missing_ranks, [.ranks[].rank], [.hosts[] | .host, .processes]]' \
-			<<< "$output")" = '[4,[],[0,1,2,3],["node1",2,"node2",2]]' ]
-	done
 }
