@@ -3,15 +3,11 @@
 # Promise: what is registered ahead serves requests of any size, from buffers that begin on any page:
 # at most a tenth of the first requests waits, and at most a quarter is registered twice, also where
 # buffers were freed and others of other sizes allocated.
+load helper
+load scripts
 
 setup_file() {
-	load helper
 	build_adapter
-}
-
-setup() {
-	load helper
-	load scripts
 }
 
 # served KIB MIB CHANGES

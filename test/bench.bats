@@ -2,16 +2,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: malloc costs what jemalloc's costs, a look-up less than a hit in UCX's cache, counted in
 # instructions; and what measures can be started.
+load helper
 
 setup_file() {
-	load helper
 	export figures=$BATS_FILE_TMPDIR/figures
 	"$top_srcdir/bench/lookup" --quick "$figures" > "$figures.out" 2>&1 ||
 		{ cat "$figures.out"; return 1; }
-}
-
-setup() {
-	load helper
 }
 
 # value WHAT: the second field of that line, which must exist.

@@ -2,10 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: whichever system call fails, the program continues as without the library, is refused
 # memory, or gets one clear message. (A selection; `test/faults` does all.)
-
-setup() {
-	load helper
-}
+load helper
 
 # bears PROGRAM: runs the selection for one program; each kind of fault must occur.
 bears() {

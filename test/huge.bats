@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: a heap uses huge pages as PINALLOC_HUGEPAGE says, if the system has them, is a handful of
 # mappings all the same, and works if the system has none.
+load helper
 
 setup() {
-	load helper
 	pages=/sys/kernel/mm/transparent_hugepage/enabled
 	grep -qE '\[(always|madvise)\]' "$pages" # or the tests below say nothing
 }

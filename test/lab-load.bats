@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: test/lab/load stops processes of the programs it is told to stop and no others, continues
 # each, and ends as its command does, with the busy loops.
+load helper
 
 setup() {
-	load helper
 	mkdir "$BATS_TEST_TMPDIR/ours"
 	cp /bin/sleep "$BATS_TEST_TMPDIR/ours/oursleep-$$"
 	sleeper=$BATS_TEST_TMPDIR/ours/oursleep-$$

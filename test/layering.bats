@@ -3,6 +3,7 @@
 # Promise: preload uses regpool, regpool uses allocator, never the other way, and modules do not use
 # each other in a cycle. Some things are done in one place only. Functions stay short. And a short test run
 # calls nothing that test/install-packages leaves out.
+load helper
 
 without_comments() { # FILE RESULT
 	mkdir -p "$(dirname "$2")"
@@ -19,7 +20,6 @@ setup_file() {
 }
 
 setup() {
-	load helper
 	cd "$code"
 }
 

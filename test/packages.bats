@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: the release makes Debian packages that hold what they should, work where they are
 # unpacked, are upgraded under a running job, and leave nothing behind.
+load helper
 
 setup_file() {
 	export packages=$BATS_FILE_TMPDIR/packages root=$BATS_FILE_TMPDIR/root version
@@ -22,7 +23,6 @@ setup_file() {
 }
 
 setup() {
-	load helper
 	cd "$BATS_TEST_TMPDIR"
 	library=$(echo "$root"/usr/lib/*/pinalloc/libpinalloc.so)
 }
@@ -124,25 +124,16 @@ field() { # PACKAGE FIELD
 	[[ "$output" == *"libpinalloc0 (>= $since)"* ]]
 }
 
-# start_programs: one after another, until a file `stop` is there; writes its pid, and how many.
-start_programs() {
-	local n=0
-	echo $BASHPID > pid
-	until [ -e stop ]; do
-		/bin/true || exit
-		n=$((n + 1))
-	done
-	echo "$n"
-}
-
 @test "an upgrade goes unnoticed by a running job, and by the programs it starts" {
 	local before
 	dpkg-deb -R "$packages"/libpinalloc0_*.deb next
 	sed -i "s/^Version: .*/&.1/" next/DEBIAN/control
 	dpkg-deb --root-owner-group -b next next.deb
 	before=$(stat -c %i "$library")
-	export -f start_programs
-	env LD_PRELOAD="$library" bash -c start_programs > job.log 2>&1 3>&- &
+	# It starts programs one after another, until a file `stop` is there, and says how many.
+	env LD_PRELOAD="$library" bash -c 'echo $$ > pid
+		until [ -e stop ]; do /bin/true && n=$((n + 1)) || exit; done
+		echo "$n"' > job.log 2>&1 3>&- &
 	until [ -s pid ]; do sleep 0.1; done
 	in_root -i next.deb
 	[ "$(stat -c %i "$library")" != "$before" ]
@@ -150,8 +141,7 @@ start_programs() {
 	touch stop
 	wait $!
 	cat job.log
-	[[ "$(cat job.log)" =~ ^[0-9]+$ ]]
-	[ "$(cat job.log)" -gt 0 ]
+	[ "$(< job.log)" -gt 0 ]
 }
 
 @test "purging leaves nothing" {

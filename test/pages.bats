@@ -197,14 +197,6 @@ shell() {
 	gcc -Wall -Wextra -Werror -I"$top_srcdir" -fsyntax-only example.c
 }
 
-@test "pinalloc(1)'s example names the rank with the largest heap" {
-	load job
-	base_report > "$base"
-	four
-	written "$top_srcdir/preload/pinalloc.1" | grep 'jq ' > pasted
-	[ "$(PATH=$top_builddir:$PATH bash pasted 2> /dev/null)" = 3 ]
-}
-
 @test "pinalloc-admin(7)'s defaults are the same in a module file and in a task prolog, which leaves what the user has set" {
 	local both=$'PINALLOC_REGISTER=lazy\nPINALLOC_REPORT=/scratch/reports/%h.%p.json'
 	example '#!/bin/sh' > prolog

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: with PINALLOC_SAMPLE the report says which code had allocated the memory at the peak,
 # within the statistical error of its samples: five standard deviations, one case in two million.
+load helper
 
 setup() {
-	load helper
 	cd "$BATS_TEST_TMPDIR"
 	untold=$((96 << 10)) # what the part of a thread in the peak may be off, of five at most
 }

@@ -2,15 +2,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: what pinalloc.h says of pools. Slices have keys, and nothing is registered for them; others
 # who register are told in time; memory goes back to the heap; what is wrong is refused by name.
+load helper
+load scripts
 
 setup_file() {
-	load helper
 	build_adapter
-}
-
-setup() {
-	load helper
-	load scripts
 }
 
 # works CASE [NAME=VALUE]: of the scripts, or of those with a callback.
@@ -55,10 +51,6 @@ works() {
 	else
 		[ "$stderr" = '' ]
 	fi
-}
-
-@test "without the library the functions are absent, and the program notices" {
-	run -3 adapted "$programs/rdma-script" "${script[slices]}"
 }
 
 @test "io_uring, told by on_segment, reads and writes slices as fixed buffers" {

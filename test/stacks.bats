@@ -300,8 +300,7 @@ taken() {
 		}
 	END
 	run -0 stacks ./closes
-	[ "$(grep -c '^grow takes_one main ' <<< "$output")" -eq 1 ]
-	[ "$(grep -c '^grow takes_two main ' <<< "$output")" -eq 1 ]
+	[ "$(grep -o '^grow takes_[a-z]* main ' <<< "$output" | sort)" = $'grow takes_one main \ngrow takes_two main ' ]
 	[ "$(figure out.json '[.peak_sites[] | select(.stack[1] | test("/(one|two)[.]so[+]")) | .count] | add')" -ge 4 ]
 }
 

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: the library is loaded into every shell and every short program of a job, so starting must
 # not cost much: few system calls, no files to read, few pages to touch.
+load helper
 
 setup() {
-	load helper
 	program=(true)
 }
 
