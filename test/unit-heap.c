@@ -392,7 +392,7 @@ int main(int argc, char **argv)
 	   "free memory at the end is found however many free extents do not fit");
 	shared();
 	ok(in_child(fork_interrupted), "a signal handler that interrupts fork() can fork");
-	/* After this the kernel may refuse fork(): the heap has more than the machine's memory. */
+	/* Then the heap is larger than the memory: the kernel may refuse fork(). */
 	borders();
 	ending();
 	return done_testing();
