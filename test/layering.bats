@@ -237,7 +237,7 @@ foreign() {
 		'show: ; @echo $(short_lab_tests) $(short_bats_tests)')
 	cd "$top_srcdir"
 	# shellcheck disable=SC2046,SC2086
-	set -- $tests $(ls -d test/*.bash test/lab/* test/lab/providers/build | grep -vE '\.(bats|log|trs)$|recorded$|providers$') test/run test/bats test/copy-tree bench/demo
+	set -- $tests $(ls -d test/*.bash test/lab/* test/lab/providers/build | grep -vE '\.(bats|log|trs)$|providers$') test/run test/bats test/copy-tree bench/demo
 	foreign "$@"
 	[ "${#lines[@]}" -eq 1 ]
 	[ "$output" -gt 100 ]

@@ -1,8 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: a lab machine that does not boot is started again; the status is the command's, or a
-# message says why there is none; and KVM is taken where it works. A stand-in replaces the emulator. And
-# a control's record applies until what it depends on changes.
+# message says why there is none; and KVM is taken where it works. A stand-in replaces the emulator.
 load helper
 
 setup() {
@@ -183,60 +182,4 @@ refuses() {
 	[ "$status" -eq 2 ]
 	[ "$stderr" = 'lab/vm: LAB_ACCEL=fast is none of auto, kvm, tcg' ]
 	[ "$(trials)" -eq 0 ]
-}
-
-# record put|take: of lab/it.bats.
-record() {
-	BATS_TEST_FILENAME=$PWD/lab/it.bats lab/controls "$1" results
-}
-
-# applies [NOT]: the record is taken; if not, a line says so.
-applies() {
-	run -0 record put
-	[[ "$output" == ${1:+*"recorded with other versions or sources"} ]]
-}
-
-@test "a control runs anew after a change to its cases or programs, and after no other" {
-	mkdir "$BATS_TEST_TMPDIR/test"
-	cd "$BATS_TEST_TMPDIR/test"
-	mkdir -p lab programs results kernel/6.1.0-9
-	cp "$top_srcdir/test/lab/controls" lab
-	echo 'export UCX_TLS=rc' > lab/guest-stage2
-	echo 'AC_INIT([pinalloc],[1.0.0-rc1])' > ../configure.ac
-	printf '#!/bin/sh\necho %q\n' "$PWD/kernel" > lab/setup
-	chmod +x lab/setup
-	echo '#include "it.h"' | tee programs/rdma-it.c > programs/ctl.c
-	echo 'enum { IT };' > programs/it.h
-	sed 's/^TEST/@test/' > lab/it.bats <<- 'END'
-		in_guest() {
-			control plain "$programs/rdma-it" > /ctl/log
-			shimmed it "$programs/rdma-it"
-		}
-		TEST "it is right" {
-			ended plain
-		}
-	END
-	echo plain > results/controls
-	echo 7 > results/plain.status
-	record take
-	rm results/plain.status
-	applies
-	[ "$(< results/plain.status)" = 7 ]
-	echo '/* A comment. */' >> programs/it.h
-	sed -i 's/ended/right/; s/shimmed it/& PINALLOC_LOG=info/; 1i # It.' lab/it.bats
-	echo 'int unused;' >> programs/ctl.c
-	applies
-	mv kernel/6.1.0-{9,10}
-	sed -i 's/-rc1//' ../configure.ac
-	applies
-	echo 'int more;' >> programs/it.h
-	applies not
-	sed -i '$d' programs/it.h
-	applies
-	sed -i 's/1\.0\.0/1.0.1/' ../configure.ac
-	applies not
-	sed -i 's/1\.0\.1/1.0.0/' ../configure.ac
-	applies
-	sed -i 's/plain "/plain LIMIT=1 "/' lab/it.bats
-	applies not
 }

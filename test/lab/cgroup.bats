@@ -20,7 +20,7 @@ setup_file() {
 	boot limited every_way objects pieces filling version_2
 }
 
-# limited HOW GROUP [VARIABLE=VALUE…] COMMAND…: runs a case, HOW being attempt, control or shimmed, named
+# limited HOW GROUP [VARIABLE=VALUE…] COMMAND…: runs a case, HOW being attempt or shimmed, named
 # after the group, in a new group of 256 MiB, or shimmed of $size; with version 2, nested in another such
 # group. Records what was killed there.
 limited() {
@@ -41,9 +41,9 @@ limited() {
 	rmdir "$inner" "$group" 2> /dev/null || :
 }
 
-# every_way NAME SCRIPT: without the library, eager and lazy. One version's controls are recorded.
+# every_way NAME SCRIPT: without the library, eager and lazy.
 every_way() {
-	limited $plain "plain-$1" "$programs/rdma-script" "$2"
+	limited attempt "plain-$1" "$programs/rdma-script" "$2"
 	limited shimmed "eager-$1" "$programs/rdma-script" "$2"
 	limited shimmed "lazy-$1" PINALLOC_REGISTER=lazy "$programs/rdma-script" "$2"
 }
@@ -60,7 +60,7 @@ objects() {
 		[ "$kind" != pd ] || step=pd
 		(
 			echo "$BASHPID" > "$group/cgroup.procs"
-			control "plain-$kind" "$programs/rdma-script" print "$(filling "$step")"
+			attempt "plain-$kind" "$programs/rdma-script" print "$(filling "$step")"
 			shimmed "$kind" "$programs/rdma-script" print "$(filling "$step")"
 		)
 	done
@@ -68,7 +68,7 @@ objects() {
 
 version_1() {
 	local groups=/sys/fs/cgroup/memory limit=memory.limit_in_bytes events=memory.oom_control
-	local within='' plain=attempt
+	local within=''
 
 	mount -t tmpfs none /sys/fs/cgroup
 	mkdir "$groups"
@@ -83,7 +83,7 @@ version_1() {
 }
 
 version_2() {
-	local groups=/sys/fs/cgroup limit=memory.max events=memory.events within='' plain=control
+	local groups=/sys/fs/cgroup limit=memory.max events=memory.events within=''
 
 	mount -t cgroup2 none "$groups"
 	echo +memory > "$groups/cgroup.subtree_control"

@@ -47,20 +47,20 @@ in_guest() {
 	write_container
 	sizes=(/run/public/rdma-script print "${script[sizes]}")
 
-	control plain-job "${unlimited[@]}" "${docker[@]}" "${pair[@]}"
+	attempt plain-job "${unlimited[@]}" "${docker[@]}" "${pair[@]}"
 	attempt job PINALLOC_REPORT=/ctl/%r.json "${unlimited[@]}" "${docker[@]}" "${with[@]}" "${pair[@]}"
 	attempt check "${unlimited[@]}" "${docker[@]}" /run/public/bin/pinalloc check
 	attempt read-only PINALLOC_REPORT=/root/report.json "${unlimited[@]}" "${docker[@]}" "${with[@]}" \
 		"${sizes[@]}"
-	control plain-read-only "${unlimited[@]}" "${docker[@]}" "${sizes[@]}"
+	attempt plain-read-only "${unlimited[@]}" "${docker[@]}" "${sizes[@]}"
 
 	# With the limits that a container has by default.
-	control plain-limited prlimit --memlock=$((8 * mib)):$((8 * mib)) "${docker[@]}" "${sizes[@]}"
+	attempt plain-limited prlimit --memlock=$((8 * mib)):$((8 * mib)) "${docker[@]}" "${sizes[@]}"
 	attempt limited PINALLOC_REPORT=/ctl/limited.json prlimit --memlock=$((8 * mib)):$((8 * mib)) \
 		"${docker[@]}" "${with[@]}" "${sizes[@]}"
 
 	docker=(/run/public/container --user --map-root-user --)
-	as_nobody control plain-rootless $((256 * mib)) "${docker[@]}" "${sizes[@]}"
+	as_nobody attempt plain-rootless $((256 * mib)) "${docker[@]}" "${sizes[@]}"
 	as_nobody attempt rootless $((256 * mib)) PINALLOC_REPORT=/ctl/rootless.json "${docker[@]}" "${with[@]}" \
 		"${sizes[@]}"
 	as_nobody attempt rootless-check $((8 * mib)) "${docker[@]}" /run/public/bin/pinalloc check

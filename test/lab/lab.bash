@@ -79,31 +79,22 @@ boot_pair() {
 
 write_script() {
 	mkdir "$results"
-	[ -n "${LAB_CONTROLS:-}" ] || "$top_srcdir/test/lab/controls" put "$results" >&3
 	{
 		declare -p library programs top_srcdir BATS_FILE_TMPDIR no_ucx_cache little_ucx attempt_seconds \
 			everything "${guest_variables[@]}"
-		declare -f thorough known attempt control counted shimmed job ranks as_nobody publish in_guest "$@"
+		declare -f thorough attempt counted shimmed job ranks as_nobody publish in_guest "$@"
 		echo in_guest
 	} > "$results/script"
 }
 
-# booted: says which attempts were repeated, and keeps the controls if a record is made.
+# booted: says which attempts were repeated.
 booted() {
 	[ ! -e "$results/repeated" ] || sed 's/^/# repeated: /' "$results/repeated" >&3
-	[ -z "${LAB_CONTROLS:-}" ] || "$top_srcdir/test/lab/controls" take "$results"
 }
 
 # thorough COMMAND…: in the guest, a case that only the tests marked as thorough look at.
 thorough() {
 	[ -z "$everything" ] || "$@"
-}
-
-# known NAME: in the guest, of a control, a case without the library, which says something of UCX, the
-# kernel and so on, and nothing of ours: whether its result is in the record that test/lab/controls keeps.
-known() {
-	echo "$1" >> /ctl/controls
-	[ -e "/ctl/$1.status" ]
 }
 
 # attempt NAME [VARIABLE=VALUE…] COMMAND…: in the guest, runs one case: output to NAME.out and
@@ -128,14 +119,9 @@ attempt() {
 	echo "$((SECONDS - began)) s  $name" >> /ctl/took
 }
 
-# control NAME …: the same, where its result is not known.
-control() {
-	known "$1" || attempt "$@"
-}
-
 # counted NAME …: the same, counting registrations.
 counted() {
-	control "$1" LD_PRELOAD="$BATS_FILE_TMPDIR/count-reg.so" "${@:2}"
+	attempt "$1" LD_PRELOAD="$BATS_FILE_TMPDIR/count-reg.so" "${@:2}"
 }
 
 # shimmed NAME …: runs a case with the library, and a report in NAME.json.
@@ -165,7 +151,7 @@ ranks() {
 	command+=("$@")
 }
 
-# as_nobody HOW NAME BYTES [VARIABLE=VALUE…] COMMAND…: one case, HOW being attempt or control, without
+# as_nobody HOW NAME BYTES [VARIABLE=VALUE…] COMMAND…: one case, HOW being attempt or shimmed, without
 # privileges and with a limit on locked memory. The command must be in a public directory.
 as_nobody() {
 	local limit=$3
@@ -199,7 +185,7 @@ right() {
 	grep -qE "^rounds ${2:-$rounds} wrong 0( |\$)" "$results/$1.out"
 }
 
-# unchanged CASE: the program ended, and printed, as the control plain-CASE, but for the library's lines.
+# unchanged CASE: the program ended, and printed, as plain-CASE, but for the library's lines.
 unchanged() {
 	ended "$1" "$(< "$results/plain-$1.status")"
 	diff "$results/plain-$1.out" "$results/$1.out"

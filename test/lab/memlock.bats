@@ -19,7 +19,7 @@ spread() {
 	local name=$1
 	local job=("${@:2}" timeout "$seconds" mpirun.openmpi -n 2 /run/public/rounds.openmpi spread 60 512)
 
-	as_nobody control "plain-$name" 67108864 "${job[@]}"
+	as_nobody attempt "plain-$name" 67108864 "${job[@]}"
 	as_nobody attempt "$name" 67108864 "${under[@]}" PINALLOC_REPORT="/ctl/$name.%r.json" "${job[@]}"
 }
 
@@ -43,13 +43,13 @@ in_guest() {
 	publish "$programs/rdma-script"
 	sizes=("$program" print "${script[sizes]}")
 	under=(LD_PRELOAD="$library")
-	as_nobody control plain-sizes $((64 * kib)) "${sizes[@]}"
+	as_nobody attempt plain-sizes $((64 * kib)) "${sizes[@]}"
 	as_nobody attempt sizes $((64 * kib)) "${under[@]}" PINALLOC_REPORT=/ctl/sizes.json "${sizes[@]}"
 	shimmed root prlimit --memlock=$((64 * kib)):$((64 * kib)) "${sizes[@]}"
-	as_nobody control plain-small $((64 * mib)) "$program" "$(small 60)"
+	as_nobody attempt plain-small $((64 * mib)) "$program" "$(small 60)"
 	as_nobody attempt small $((64 * mib)) "${under[@]}" PINALLOC_REPORT=/ctl/small.json "$program" "$(small 48)"
 	for held in 1 16; do
-		as_nobody control plain-changing-$held $((64 * mib)) "$program" "$(changing $held)"
+		as_nobody attempt plain-changing-$held $((64 * mib)) "$program" "$(changing $held)"
 		as_nobody attempt changing-$held $((64 * mib)) "${under[@]}" \
 			PINALLOC_REPORT=/ctl/changing-$held.json "$program" "$(changing $held)"
 		shimmed capped-$held PINALLOC_MAX_PINNED=32M "$program" "$(changing $held)"
@@ -57,12 +57,12 @@ in_guest() {
 	thorough spreads
 
 	chmod 600 /dev/infiniband/uverbs0
-	as_nobody control plain-forbidden $((64 * mib)) "${sizes[@]}"
+	as_nobody attempt plain-forbidden $((64 * mib)) "${sizes[@]}"
 	as_nobody attempt forbidden $((64 * mib)) "${under[@]}" "${sizes[@]}"
 	rdma link delete rxe0
-	control plain-absent "${sizes[@]}"
+	attempt plain-absent "${sizes[@]}"
 	attempt absent "${under[@]}" "${sizes[@]}"
-	control plain-devices ibv_devices
+	attempt plain-devices ibv_devices
 	attempt devices "${under[@]}" ibv_devices
 }
 

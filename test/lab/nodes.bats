@@ -19,11 +19,11 @@ in_guest() {
 	cat /sys/devices/system/node/node[01]/cpulist > /ctl/processors
 	# NUMA balancing would move pages to the threads that use them.
 	echo 0 > /proc/sys/kernel/numa_balancing
-	control plain-crosswise "$program" "${script[crosswise]}"
+	attempt plain-crosswise "$program" "${script[crosswise]}"
 	shimmed first "$program" "${script[first]}"
 	shimmed first-small PINALLOC_HUGEPAGE=off "$program" "${script[first]}"
 	for way in touched halves; do
-		control plain-$way "$program" "${script[$way]}"
+		attempt plain-$way "$program" "${script[$way]}"
 		shimmed $way "$program" "${script[$way]}"
 		shimmed $way-small PINALLOC_HUGEPAGE=off "$program" "${script[$way]}"
 		shimmed $way-lazy $lazy "$program" "${script[$way]}"

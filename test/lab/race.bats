@@ -15,7 +15,7 @@ setup_file() {
 }
 
 # race HOW NAME PROGRAM ARGUMENT…: runs Open MPI over UCX, configured to register also small messages; HOW is
-# job or control.
+# job or attempt.
 race() {
 	"$1" "$2" UCX_RNDV_THRESH=8k mpirun.openmpi -n 2 "$BATS_FILE_TMPDIR/$3.openmpi" "${@:4}"
 }
@@ -23,8 +23,8 @@ race() {
 in_guest() {
 	local side
 
-	race control without mpi-race 20 64 send
-	race control without-threads mpi-race 20 1024 receive-threads
+	race attempt without mpi-race 20 64 send
+	race attempt without-threads mpi-race 20 1024 receive-threads
 	race job send mpi-race $rounds 64 send
 	race job receive mpi-race $rounds 1024 receive
 	for side in {send,receive}-threads{,-libc}; do

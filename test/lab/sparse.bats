@@ -16,7 +16,7 @@ setup_file() {
 # both NAME STEPS…: runs these without the library and with it, eager and lazy.
 both() {
 	local command=("$programs/rdma-script" "$(sparse "${@:2}")")
-	control "plain-$1" "${command[@]}"
+	attempt "plain-$1" "${command[@]}"
 	shimmed "eager-$1" "${command[@]}"
 	shimmed "lazy-$1" PINALLOC_REGISTER=lazy "${command[@]}"
 }
@@ -39,7 +39,7 @@ in_guest() {
 
 	# By default the kernel refuses a block larger than the machine's memory.
 	thorough both refused '?ENOMEM b=malloc 64G'
-	thorough at_once plain-pair control "$program" "$(sparse 'b=malloc 3G')"
+	thorough at_once plain-pair attempt "$program" "$(sparse 'b=malloc 3G')"
 	thorough at_once eager-pair shimmed "$program" "$(sparse 'b=malloc 3G')"
 	thorough at_once lazy-pair shimmed PINALLOC_REGISTER=lazy "$program" "$(sparse "b=malloc 3G; ${register/32/1}")"
 
@@ -49,7 +49,7 @@ in_guest() {
 	both one-page "b=malloc 64G; $register"
 	thorough both one-page-of-calloc "b=calloc 64G; $register" "$zeros"
 	thorough both scattered $'b=malloc 64G\n'"$scattered"$'\n'"$register" "$is_scattered"
-	control plain-front "$program" "${script[front]}"
+	attempt plain-front "$program" "${script[front]}"
 	shimmed eager-front "$program" "${script[front]/sleep 3000/sleep 3000; await held >= 56M}"
 	shimmed lazy-front PINALLOC_REGISTER=lazy "$program" "${script[front]}"
 	thorough both reads $'b=calloc 8G\n4096 times: zero b+1M+#*2097152:1'

@@ -16,7 +16,7 @@ setup_file() {
 }
 
 in_guest() {
-	control glibc "$programs/rdma-script" "$(stale 120)"
+	attempt glibc "$programs/rdma-script" "$(stale 120)"
 	shimmed eager "$programs/rdma-script" "$(stale 120)"
 	thorough replaced_user
 	replace

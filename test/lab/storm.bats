@@ -20,7 +20,7 @@ in_guest() {
 	local group=/sys/fs/cgroup/storm
 
 	make_swap
-	known plain || storm plain
+	storm plain
 	storm shimmed LD_PRELOAD="$library"
 }
 
