@@ -25,24 +25,18 @@ loops() {
 	pgrep -f -c -- 'while :; do :; done' || :
 }
 
-@test "the command's status is the load's, and its loops end" {
+@test "programs of the directory are stopped and continued, and nothing else; the status is the command's" {
 	local before
 	before=$(loops)
-	run "${loading[@]}" "$BATS_TEST_TMPDIR/ours" -- bash -c 'sleep 1; exit 7'
-	[ "$status" -eq 7 ]
-	[ "$(stops)" -eq 0 ]
-	[ "$(loops)" -eq "$before" ]
-}
-
-@test "programs of the directory are stopped and continued, and nothing else" {
-	run "${loading[@]}" --seed 1 "$BATS_TEST_TMPDIR/ours" -- bash -c "
+	run -7 "${loading[@]}" --seed 1 "$BATS_TEST_TMPDIR/ours" -- bash -c "
 		sleep 100 & $sleeper 100 &
 		until [ \$(grep -c ' ms$' '$BATS_TEST_TMPDIR/log') -ge 3 ]; do
 			sleep 0.1
 		done
 		kill %1 %2
-		wait"
-	[ "$status" -eq 0 ]
+		wait
+		exit 7"
+	[ "$(loops)" -eq "$before" ]
 	cat "$BATS_TEST_TMPDIR/log"
 	grep -q '^seed 1, 2 loops$' "$BATS_TEST_TMPDIR/log"
 	[ "$(stops)" -ge 3 ]

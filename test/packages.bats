@@ -71,7 +71,6 @@ field() { # PACKAGE FIELD
 		/usr/share/pinalloc/pinalloc.py
 		/usr/share/pinalloc/pingpong.c
 		/usr/share/pinalloc/plot.gp
-		/usr/share/pinalloc/raw.h
 		/usr/share/pinalloc/stale-heap.h
 		/usr/share/pinalloc/stale-mapped.h
 		/usr/share/pinalloc/stale-others.h

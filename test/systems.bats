@@ -31,15 +31,12 @@ systems() {
 	[ "$status" -eq "$1" ]
 }
 
-@test "README's commands run there, and a table says how each part ended, and what there is" {
+@test "README's commands run there, and a table says how each part ended, and what there is; so does the status" {
 	systems 0 --only demo,test tiny
 	grep -E '^tiny +demo +passed +[0-9]+ s  it ran$' <<< "$output"
 	grep -E '^tiny +test +passed +[0-9]+ s  12 passed, 0 failed$' <<< "$output"
 	[[ "${lines[-1]}" == tiny*"Debian 13.7, gcc -, "* ]]
 	[ "$(< "$root/root/pinalloc/seen")" = 'it is 13.7' ]
-}
-
-@test "what fails there is in the table, and in the status" {
 	printf 'echo "7 passed, 2 failed"\nexit 1\n' > "$tree/test/run"
 	echo 'exit 3' > "$tree/bench/demo"
 	systems 1 tiny

@@ -44,23 +44,20 @@ static uint64_t now(void)
 	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-/* The receiver's words are all others before. Returns what was known of the memory then. */
-static const struct wrong_memory *message(uint64_t seed)
+/* The receiver's words are all others before. */
+static void message(uint64_t seed)
 {
 	size_t n = plan.n_bytes / sizeof *buffer;
-	const struct wrong_memory *memory;
 
 	wrong_fill(buffer, plan.n_bytes, rank ? ~seed : seed);
-	memory = wrong_use("a mapping", buffer, plan.n_bytes);
 	if (rank == 0)
 		MPI_Send(buffer, (int)n, MPI_UINT64_T, 1, 0, MPI_COMM_WORLD);
 	else
 		MPI_Recv(buffer, (int)n, MPI_UINT64_T, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-	return memory;
 }
 
 /* Whether it arrived wrong; then both sides say what they have. */
-static bool is_wrong(uint64_t seed, const struct wrong_memory *memory)
+static bool is_wrong(uint64_t seed)
 {
 	unsigned long count = 0;
 	struct wrong wrong;
@@ -70,12 +67,12 @@ static bool is_wrong(uint64_t seed, const struct wrong_memory *memory)
 	if (rank == 0) {
 		MPI_Recv(&count, 1, MPI_UNSIGNED_LONG, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 		if (count)
-			wrong_say_sent(who, seed, count, memory);
+			wrong_say_sent(who, seed, count, "a mapping", buffer);
 		return false;
 	}
 	count = wrong_find(&wrong, buffer, plan.n_bytes, seed);
 	if (count)
-		wrong_say(who, &wrong, memory, 8 * wrong.first);
+		wrong_say(who, &wrong, "a mapping", buffer);
 	MPI_Send(&count, 1, MPI_UNSIGNED_LONG, 0, 0, MPI_COMM_WORLD);
 	return count;
 }
@@ -129,7 +126,8 @@ static unsigned run(void)
 			message_while_discarded(2 * i);
 		else if (rank == plan.rank)
 			must(replace_map(&place, plan.by));
-		wrong += is_wrong(2 * i + 1, message(2 * i + 1));
+		message(2 * i + 1);
+		wrong += is_wrong(2 * i + 1);
 	}
 	return wrong;
 }

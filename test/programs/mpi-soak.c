@@ -164,19 +164,17 @@ static void transfer(const struct lane *lane, bool send, void *at, size_t words)
 
 /* --- a round ----------------------------------------------------------------- */
 
-/* The memory may have been of another kind when its address was used first. */
 static void say_wrong(const struct lane *lane, const struct order *order,
-		      const struct wrong *wrong, const char *kind,
-		      const struct wrong_memory *memory)
+		      const struct wrong *wrong, const char *kind, const void *at)
 {
 	char who[128];
 
 	snprintf(who, sizeof who, "mpi-soak: rank %d, thread %d, round %lu, in %s", rank,
 		 lane->number, lane->rounds, kind);
 	if ((int)order->sender == rank)
-		wrong_say_sent(who, order->seed, wrong->count, memory);
+		wrong_say_sent(who, order->seed, wrong->count, kind, at);
 	else
-		wrong_say(who, wrong, memory, 8 * wrong->first);
+		wrong_say(who, wrong, kind, at);
 }
 
 /* The message through this memory; then both know how many words were wrong. */
@@ -186,11 +184,9 @@ static void exchange(struct lane *lane, const struct order *order, uint64_t *at,
 	bool sender = (int)order->sender == rank;
 	uint64_t seed = sender ? order->seed : ~order->seed;
 	const size_t n_bytes = order->words * sizeof *at;
-	const struct wrong_memory *memory;
 	struct wrong wrong = {0};
 
 	wrong_fill(at, n_bytes, seed);
-	memory = wrong_use(kind, at, n_bytes);
 	transfer(lane, sender, at, order->words);
 	if (!sender)
 		wrong_find(&wrong, at, n_bytes, order->seed);
@@ -198,7 +194,7 @@ static void exchange(struct lane *lane, const struct order *order, uint64_t *at,
 	lane->rounds++;
 	lane->wrong += wrong.count > 0;
 	if (wrong.count)
-		say_wrong(lane, order, &wrong, kind, memory);
+		say_wrong(lane, order, &wrong, kind, at);
 }
 
 struct stack_round {

@@ -57,13 +57,12 @@ struct damage {
  */
 static struct damage message(const char *way, uint64_t *words, uint64_t seed)
 {
-	const struct wrong_memory *memory;
+	const char *kind = words == steady ? "a steady array" : way;
 	struct damage damage = {0, 0};
 	struct wrong wrong = {0};
 	char who[128];
 
 	wrong_fill(words, BYTES, rank == 0 ? seed : ~seed);
-	memory = wrong_use(words == steady ? "a steady array" : way, words, BYTES);
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0)
 		MPI_Send(words, WORDS, MPI_UINT64_T, 1, 0, MPI_COMM_WORLD);
@@ -76,9 +75,9 @@ static struct damage message(const char *way, uint64_t *words, uint64_t seed)
 	MPI_Bcast(&damage, 2, MPI_UNSIGNED_LONG, 1, MPI_COMM_WORLD);
 	snprintf(who, sizeof who, "mpi-stale: rank %d, %s", rank, way);
 	if (damage.wrong && rank == 1)
-		wrong_say(who, &wrong, memory, 8 * wrong.first);
+		wrong_say(who, &wrong, kind, words);
 	else if (damage.wrong)
-		wrong_say_sent(who, seed, damage.wrong, memory);
+		wrong_say_sent(who, seed, damage.wrong, kind, words);
 	return damage;
 }
 

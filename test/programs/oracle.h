@@ -8,6 +8,8 @@
 
 #include "rdma.h"
 
+#include <fcntl.h>
+
 static inline const char *error_name(int error)
 {
 	return error ? strerror(error) : "ok";

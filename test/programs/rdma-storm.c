@@ -18,6 +18,8 @@
 #include "test/programs/calls.h"
 #include "test/programs/storm.h"
 
+#include <fcntl.h>
+
 enum { THREADS = 4, SLOTS = 64, PER_THREAD = SLOTS / THREADS, BLOCKS = 16, ALLOCATORS = 3 };
 #define SLOT ((size_t)4 * PAGE)
 

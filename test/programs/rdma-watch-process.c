@@ -107,8 +107,8 @@ static int end_of(pid_t child)
  */
 static int live_as_child(char *p)
 {
-	struct ibv_mr *(*call)(void *, struct ibv_pd *, void *, size_t,
-			       int) = dlsym(listener, "listener_register");
+	struct ibv_mr *(*by)(void *, struct ibv_pd *, void *, size_t,
+			     int) = dlsym(listener, "listener_register");
 	unsigned before = n_heard;
 	struct ibv_mr *mr;
 	bool right;
@@ -121,7 +121,7 @@ static int live_as_child(char *p)
 	mr = registered_once(pd, map_pages(LENGTH), LENGTH);
 	right &= !n_forgotten && !ibv_dereg_mr(mr);
 	is_registering = true;
-	mr = call(ibv_reg_mr, pd, map_pages(LENGTH), LENGTH, RDMA_ACCESS);
+	mr = by(ibv_reg_mr, pd, map_pages(LENGTH), LENGTH, RDMA_ACCESS);
 	return !right ? 3 : !n_forgotten || ibv_dereg_mr(mr) ? 4 : 0;
 }
 

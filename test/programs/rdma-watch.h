@@ -6,7 +6,7 @@
 #ifndef RDMA_WATCH_H
 #define RDMA_WATCH_H
 
-#include "test/programs/raw.h"
+#include "test/programs/calls.h"
 #include "test/programs/rdma.h"
 #include "test/tap.h"
 
