@@ -274,7 +274,7 @@ static void huge(void)
 	ok(is_told(p, LENGTH) && !was_early, "listeners are notified when it goes");
 }
 
-static char variables[LENGTH];
+static char variables[LENGTH] __attribute__((aligned(4096))); /* on no page of the file */
 
 static void other_kinds(void)
 {
