@@ -38,9 +38,27 @@ bool pin_start_thread(void)
 #define PERTURBED_NEW	0xa5 /* as in jemalloc */
 #define PERTURBED_FREED 0x5a
 
+/* Whether a request is served by jemalloc. */
+static bool fits_small(size_t alignment, size_t n_bytes)
+{
+	return alignment <= PIN_UNIT && n_bytes <= PIN_SMALL_MOST &&
+	       PIN_ALIGN_UP(n_bytes, alignment) <= PIN_SMALL_MOST;
+}
+
+/*
+ * What jemalloc is asked for then. Where its classes are closer to each other than the
+ * alignment, each multiple of the alignment is a class; elsewhere each class is a multiple of
+ * it. And slabs begin with a page. So such a block is aligned: jemalloc's memalign() does the
+ * same, but only its malloc() has a short path.
+ */
+static size_t small_size(size_t alignment, size_t n_bytes)
+{
+	return PIN_ALIGN_UP(n_bytes + !n_bytes, alignment);
+}
+
 static void *new_small(size_t alignment, size_t n_bytes, bool zero)
 {
-	size_t size = pin_small_size(alignment, n_bytes);
+	size_t size = small_size(alignment, n_bytes);
 	void *p = NULL;
 
 	if (PIN_LIKELY(pin_start_thread()))
@@ -68,7 +86,7 @@ void *pin_new_block(size_t alignment, size_t n_bytes, bool zero)
 	bool is_picked = pin_sample_due(n_bytes);
 	void *p;
 
-	if (pin_fits_small(alignment, n_bytes) && !is_picked)
+	if (fits_small(alignment, n_bytes) && !is_picked)
 		p = new_small(alignment, n_bytes, zero);
 	else
 		p = new_large(alignment, n_bytes, zero, is_picked);
@@ -101,7 +119,7 @@ void pin_free_large(void *p)
 /* The class of a small request; 0 if there is no memory for this thread to ask jemalloc. */
 static size_t rounded(size_t alignment, size_t n_bytes)
 {
-	return pin_start_thread() ? pin_je_nallocx(pin_small_size(alignment, n_bytes), 0) : 0;
+	return pin_start_thread() ? pin_je_nallocx(small_size(alignment, n_bytes), 0) : 0;
 }
 
 size_t pin_usable(const void *p)
@@ -117,7 +135,7 @@ size_t pin_good_size(size_t alignment, size_t n_bytes)
 {
 	if (!pin_start_heap() || !pin_pages_for(alignment))
 		return 0;
-	if (pin_fits_small(alignment, n_bytes))
+	if (fits_small(alignment, n_bytes))
 		return rounded(alignment, n_bytes);
 	return (size_t)pin_pages_for(n_bytes) << PIN_UNIT_SHIFT;
 }
@@ -125,7 +143,7 @@ size_t pin_good_size(size_t alignment, size_t n_bytes)
 void pin_free_sized(void *p, size_t alignment, size_t n_bytes, const void *caller)
 {
 	size_t usable = pin_usable(p), good = pin_good_size(alignment, n_bytes);
-	size_t least = pin_fits_small(alignment, n_bytes) ? good : n_bytes;
+	size_t least = fits_small(alignment, n_bytes) ? good : n_bytes;
 
 	if (pin_is_large(p) ? n_bytes > usable || least < pin_large_asked(p) : good != usable)
 		pin_misuse_end_size(p, usable, good, "sdallocx", caller);
@@ -171,9 +189,9 @@ void *pin_resized_aligned(void *p, size_t alignment, size_t n_bytes, bool zero)
 		errno = ENOMEM;
 		return NULL;
 	}
-	if (pin_is_large(p) && fits && !pin_fits_small(alignment, n_bytes)) {
+	if (pin_is_large(p) && fits && !fits_small(alignment, n_bytes)) {
 		q = resized_large(p, n_bytes, alignment <= PIN_UNIT && !zero, zero);
-	} else if (fits && pin_fits_small(alignment, n_bytes) &&
+	} else if (fits && fits_small(alignment, n_bytes) &&
 		   rounded(alignment, n_bytes) == has && !pin_is_large(p)) {
 		q = p;
 	}

@@ -32,24 +32,6 @@ extern __thread size_t pin_direct_limit PIN_HIDDEN __attribute__((tls_model("ini
  */
 bool pin_start_thread(void);
 
-/* Whether a request is served by jemalloc. */
-static inline bool pin_fits_small(size_t alignment, size_t n_bytes)
-{
-	return alignment <= PIN_UNIT && n_bytes <= PIN_SMALL_MOST &&
-	       PIN_ALIGN_UP(n_bytes, alignment) <= PIN_SMALL_MOST;
-}
-
-/*
- * What jemalloc is asked for then. Where its classes are closer to each other than the
- * alignment, each multiple of the alignment is a class; elsewhere each class is a multiple of
- * it. And slabs begin with a page. So such a block is aligned: jemalloc's memalign() does the
- * same, but only its malloc() has a short path.
- */
-static inline size_t pin_small_size(size_t alignment, size_t n_bytes)
-{
-	return PIN_ALIGN_UP(n_bytes + !n_bytes, alignment);
-}
-
 /* n_bytes at a multiple of a power of two. NULL and ENOMEM if there is no memory. */
 void *pin_new_block(size_t alignment, size_t n_bytes, bool zero);
 

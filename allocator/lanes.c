@@ -162,7 +162,7 @@ static inline uint64_t find(_Atomic uint64_t *words, uint32_t least,
 		if (more > most)
 			continue;
 		if (PIN_UNLIKELY(alignment > 1) &&
-		    pin_run_aligned(page_of(word), alignment) != page_of(word))
+		    ((pin_pages.base >> PIN_UNIT_SHIFT) + page_of(word)) & (alignment - 1))
 			continue;
 		found = word;
 		*at = &words[i];

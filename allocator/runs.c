@@ -94,11 +94,18 @@ static unsigned class_from(const struct pin_fit *fit, unsigned class)
 	return PIN_FIT_CLASSES;
 }
 
+/* Addresses are what is aligned, and the heap need not begin so. */
+static uint64_t aligned(uint32_t page, uint32_t alignment)
+{
+	uint64_t base = pin_pages.base >> PIN_UNIT_SHIFT, mask = (uint64_t)alignment - 1;
+
+	return ((base + page + mask) & ~mask) - base;
+}
+
 /* Whether the request fits, where it would begin in this run. */
 static bool has_room(uint32_t page, uint32_t n_pages, uint32_t alignment)
 {
-	return pin_run_aligned(page, alignment) + n_pages <=
-	       (uint64_t)page + pin_page(page)->length;
+	return aligned(page, alignment) + n_pages <= (uint64_t)page + pin_page(page)->length;
 }
 
 /* After so many runs without room only a class is tried of which each run has room. */
@@ -253,7 +260,7 @@ uint32_t pin_map_take_used(struct pin_map *map, const struct pin_run_need *need,
 
 	if (!page)
 		return 0;
-	at = (uint32_t)pin_run_aligned(page, need->alignment);
+	at = (uint32_t)aligned(page, need->alignment);
 	pin_run_cut(map, page, at, need->n_pages, n_used);
 	return at;
 }
@@ -321,7 +328,7 @@ struct place {
 /* From used memory on that may be there before the bare addresses. They may be too short. */
 static struct place place_from(uint32_t from, uint32_t bare, const struct pin_run_need *need)
 {
-	uint64_t at = pin_run_aligned(from, need->alignment), least = at > bare ? at : bare;
+	uint64_t at = aligned(from, need->alignment), least = at > bare ? at : bare;
 	uint64_t to = at + need->n_pages;
 
 	return (struct place){at < bare ? from : bare, at, to > least ? to - least : 0};

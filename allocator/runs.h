@@ -107,14 +107,6 @@ void pin_run_cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_pag
  */
 bool pin_run_extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used);
 
-/* Addresses are what is aligned, and the heap need not begin so. */
-static inline uint64_t pin_run_aligned(uint32_t page, uint32_t alignment)
-{
-	uint64_t base = pin_pages.base >> PIN_UNIT_SHIFT, mask = (uint64_t)alignment - 1;
-
-	return ((base + page + mask) & ~mask) - base;
-}
-
 /* Lock and unlock all maps and growth around fork(). */
 void pin_maps_lock_all(void);
 void pin_maps_unlock_all(void);
