@@ -7,7 +7,7 @@ load helper
 load scripts
 
 setup_file() {
-	build_adapter
+	allowed memlock
 }
 
 # served KIB MIB CHANGES

@@ -6,7 +6,7 @@ load helper
 load scripts
 
 setup_file() {
-	build_adapter
+	allowed memlock
 }
 
 # fine CASE SERVED [PASSED]: the case is right with the library and without; so many requests were

@@ -5,7 +5,7 @@
 load helper
 
 setup_file() {
-	build_adapter
+	allowed memlock
 	gcc -O2 -shared -fPIC -fvisibility=hidden -I"$top_srcdir" \
 		-o "$BATS_FILE_TMPDIR/plugin.so" "$top_srcdir/test/programs/rdma-plugin.c" -libverbs
 }

@@ -4,7 +4,6 @@ bats_require_minimum_version 1.5.0
 
 library=$top_builddir/.libs/libpinalloc.so
 programs=$top_builddir/test/programs
-adapter=$BATS_FILE_TMPDIR/adapter
 report=$BATS_TEST_TMPDIR/report.json
 
 # Each test runs in a folder of its own, unless its file has another setup().
@@ -28,20 +27,6 @@ allowed() {
 	false
 }
 
-# build_adapter: in setup_file, a libibverbs.so.1 whose adapter copies what it transfers. Programs that
-# use a real one in the lab run with it on any machine that lets them lock memory.
-build_adapter() {
-	allowed memlock
-	mkdir "$adapter"
-	(
-		cd "$top_srcdir/test"
-		gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I"$top_srcdir" -I"$top_builddir" -shared -fPIC \
-			-fvisibility=hidden -Wl,-soname,libibverbs.so.1 \
-			-Wl,--version-script=fake-ibverbs.map -o "$adapter/libibverbs.so.1" \
-			fake-adapter.c fake-ibverbs.c fake-pins.c fake-verbs.c
-	)
-}
-
 # build_listeners: in setup_file, stand-ins for UCX, Open MPI and libfabric, by which a program hears what the
 # library tells these.
 build_listeners() {
@@ -52,6 +37,10 @@ build_listeners() {
 			"$top_srcdir/test/programs/listener.c"
 	done
 }
+
+# A libibverbs.so.1 whose adapter copies what it transfers: programs that use a real one in the lab run with it on
+# any machine that lets them lock memory.
+adapter=$top_builddir/test/adapter
 
 # adapted [NAME=VALUE…] COMMAND…: runs a command with that adapter.
 adapted() {

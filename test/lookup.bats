@@ -6,7 +6,7 @@ load helper
 load scripts
 
 setup_file() {
-	build_adapter
+	allowed memlock
 }
 
 # looked_up CASE [NAME=VALUE]

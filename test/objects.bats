@@ -6,7 +6,7 @@ load helper
 load scripts
 
 setup_file() {
-	build_adapter
+	allowed memlock
 }
 
 # as_many LIMIT=VALUE FAILED STEP: with the library as without it so many of 64 fail, and memory regions went for the

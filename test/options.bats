@@ -22,7 +22,7 @@ load job
 }
 
 @test "PINALLOC_PROGRAMS limits registration to the programs it names" {
-	build_adapter
+	allowed memlock
 	load scripts
 	succeeds PINALLOC_PROGRAMS='rdma-*t' "$programs/rdma-script" "$(filling 'make qp')"
 	[ "$(figure "$report" .registration.served)" -eq 4 ]

@@ -6,7 +6,7 @@ load helper
 load scripts
 
 setup_file() {
-	build_adapter
+	allowed memlock
 }
 
 # works CASE [NAME=VALUE]: of the scripts, or of those with a callback.

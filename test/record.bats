@@ -6,7 +6,7 @@
 load helper
 
 setup_file() {
-	build_adapter
+	allowed memlock
 }
 
 setup() {

@@ -8,7 +8,7 @@
 setup_file() {
 	load helper
 	allowed userfaultfd
-	build_adapter
+	allowed memlock
 	build_listeners
 	adapted FAKE_PINS=1 LD_PRELOAD="$adapter/libibverbs.so.1" "$(type -P true)" 2> "$BATS_FILE_TMPDIR/refused" ||
 		echo "# test/stale.bats is skipped: $(cat "$BATS_FILE_TMPDIR/refused")" >&3

@@ -8,7 +8,7 @@
 setup_file() {
 	load helper
 	allowed userfaultfd
-	build_adapter
+	allowed memlock
 	cd "$BATS_FILE_TMPDIR"
 	mkdir wheel
 	build listener libucm.so.0
