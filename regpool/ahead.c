@@ -140,7 +140,7 @@ static bool may_replace(struct pin_access_set *set, struct pin_range range, size
 
 	pthread_mutex_lock(&set->lock);
 	for (walk = pin_entries_walk(set, range); (entry = pin_entries_next(set, &walk));) {
-		struct pin_region *region = pin_entry_region(set, entry);
+		struct pin_region *region = &set->regions[entry - set->entries];
 
 		if (pin_entry_is_idle(set, entry))
 			*(region->used_at == region->made ? &unused : &used) += entry->length;

@@ -44,11 +44,15 @@ static bool make_tables(struct pin_access_set *set)
 	size_t n = pin_reserve.size >> PIN_GRANULE_SHIFT, n_pages = pin_reserve.size / PIN_PAGE;
 	size_t most = n_pages < PIN_MOST_ENTRIES ? n_pages : PIN_MOST_ENTRIES;
 
-	return ensure_table(&set->regions, sizeof(struct pin_region), most) &&
-	       ensure_table(&set->entries, sizeof(struct pin_entry), most) &&
-	       ensure_table(&set->users, sizeof(pin_users), most / PIN_USERS_ENTRIES) &&
-	       ensure_table(&set->in_part, sizeof(uint32_t), n_pages) &&
-	       ensure_table(&set->covering, sizeof(uint32_t), n) && pin_entries_init(set);
+	if (!ensure_table(&set->region_table, sizeof(struct pin_region), most) ||
+	    !ensure_table(&set->entry_table, sizeof(struct pin_entry), most) ||
+	    !ensure_table(&set->users, sizeof(pin_users), most / PIN_USERS_ENTRIES) ||
+	    !ensure_table(&set->in_part, sizeof(uint32_t), n_pages) ||
+	    !ensure_table(&set->covering, sizeof(uint32_t), n))
+		return false;
+	set->entries = pin_table_at(&set->entry_table, struct pin_entry, 0);
+	set->regions = pin_table_at(&set->region_table, struct pin_region, 0);
+	return pin_entries_init(set);
 }
 
 size_t pin_domain_withdraw(uintptr_t start, size_t length)

@@ -55,10 +55,11 @@ struct pin_access_set {
 	unsigned access;		     /* the exact IBV_ACCESS_* flags */
 	struct pin_table covering;	     /* granule → number of an entry (entries.h) */
 	struct pin_table in_part;	     /* page → number of an entry, likewise */
-	struct pin_table entries;	     /* struct pin_entry */
-	struct pin_table regions;	     /* struct pin_region, same numbers */
-	struct pin_table users;		     /* pin_users, of 16 numbers each */
-	_Atomic uint32_t n_entries;	     /* the largest entry number ever used */
+	struct pin_entry *entries;	     /* those of the tables below, by number */
+	struct pin_region *regions;
+	struct pin_table users; /* pin_users, of 16 numbers each */
+	struct pin_table entry_table, region_table;
+	_Atomic uint32_t n_entries; /* the largest entry number ever used */
 	_Atomic bool armed;
 	_Atomic bool is_first;	   /* no other set was armed: looks count as requests */
 	_Atomic uint32_t n_needed; /* requests that had to be registered, up to PIN_IN_USE */

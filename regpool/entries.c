@@ -20,9 +20,14 @@ struct pin_range pin_entry_range(const struct pin_entry *entry)
 	return (struct pin_range){entry->start, entry->start + entry->length};
 }
 
+static uint32_t number_of(const struct pin_access_set *set, const struct pin_entry *entry)
+{
+	return (uint32_t)(entry - set->entries);
+}
+
 bool pin_entry_has_users(struct pin_access_set *set, const struct pin_entry *entry, uint32_t n)
 {
-	uint32_t number = pin_entry_number(set, entry), seen = 0;
+	uint32_t number = number_of(set, entry), seen = 0;
 
 	for (unsigned i = 0, lanes = pin_lanes(); i < lanes && seen < n; i++)
 		seen += atomic_load(pin_entry_users_in(set, number, i));
@@ -31,15 +36,15 @@ bool pin_entry_has_users(struct pin_access_set *set, const struct pin_entry *ent
 
 void pin_entry_move(struct pin_access_set *set, uint32_t number, enum pin_list list)
 {
-	struct pin_region *region = pin_region_at(set, number);
+	struct pin_region *region = &set->regions[number];
 
 	pin_assert_locked(&set->lock);
-	pin_region_at(set, region->before)->after = region->after;
-	pin_region_at(set, region->after)->before = region->before;
+	set->regions[region->before].after = region->after;
+	set->regions[region->after].before = region->before;
 	region->after = list;
-	region->before = pin_region_at(set, list)->before;
-	pin_region_at(set, region->before)->after = number;
-	pin_region_at(set, list)->before = number;
+	region->before = set->regions[list].before;
+	set->regions[region->before].after = number;
+	set->regions[list].before = number;
 }
 
 static _Atomic uint32_t *cover_at(struct pin_access_set *set, uintptr_t addr)
@@ -57,19 +62,19 @@ static _Atomic uint32_t *page_at(struct pin_access_set *set, uintptr_t addr)
 static void set_cover(struct pin_access_set *set, _Atomic uint32_t *slot,
 		      struct pin_entry *entry)
 {
-	uint32_t before = *slot, number = entry ? pin_entry_number(set, entry) : 0;
+	uint32_t before = *slot, number = entry ? number_of(set, entry) : 0;
 
 	if (entry && !entry->n_found++)
 		pin_entry_move(set, number, PIN_OTHERS);
 	atomic_store_explicit(slot, number, memory_order_release);
-	if (before && !--pin_entry_at(set, before)->n_found &&
-	    pin_entry_at(set, before)->state & PIN_ENTRY_READY)
+	if (before && !--set->entries[before].n_found &&
+	    set->entries[before].state & PIN_ENTRY_READY)
 		pin_entry_move(set, before, PIN_LEAVING);
 }
 
 static uintptr_t end_of(struct pin_access_set *set, uint32_t number)
 {
-	return number ? pin_entry_range(pin_entry_at(set, number)).end : 0;
+	return number ? pin_entry_range(&set->entries[number]).end : 0;
 }
 
 /*
@@ -82,30 +87,30 @@ static uintptr_t end_of(struct pin_access_set *set, uint32_t number)
 static uint32_t *side_of(struct pin_access_set *set, uint32_t number, uintptr_t start,
 			 unsigned bit)
 {
-	return &pin_region_at(set, number)->below.at[start >> bit & 1];
+	return &set->regions[number].below.at[start >> bit & 1];
 }
 
 static void link_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
-	uint32_t *link = &set->furthest, number = pin_entry_number(set, entry), other;
+	uint32_t *link = &set->furthest, number = number_of(set, entry), other;
 
 	for (unsigned bit = FIRST_BIT; (other = *link); bit -= bit > 0) {
 		if (end_of(set, number) > end_of(set, other)) {
 			*link = number;
-			pin_region_at(set, number)->below = pin_region_at(set, other)->below;
+			set->regions[number].below = set->regions[other].below;
 			number = other;
 		}
-		link = side_of(set, *link, pin_entry_at(set, number)->start, bit);
+		link = side_of(set, *link, set->entries[number].start, bit);
 	}
 	*link = number;
-	pin_region_at(set, number)->below = (struct pin_sides){{0, 0}};
+	set->regions[number].below = (struct pin_sides){{0, 0}};
 }
 
 /* Of what is below, on the side that reaches further, the first takes its place, and so on. */
 static void unlink_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
-	uint32_t *link = &set->furthest, number = pin_entry_number(set, entry);
-	struct pin_sides below = pin_region_at(set, number)->below, next;
+	uint32_t *link = &set->furthest, number = number_of(set, entry);
+	struct pin_sides below = set->regions[number].below, next;
 
 	for (unsigned bit = FIRST_BIT; *link != number; bit -= bit > 0) {
 		PIN_ASSERT(*link && end_of(set, *link) >= end_of(set, number));
@@ -117,9 +122,9 @@ static void unlink_entry(struct pin_access_set *set, struct pin_entry *entry)
 		*link = below.at[side];
 		if (!*link)
 			break;
-		next = pin_region_at(set, *link)->below;
-		pin_region_at(set, *link)->below = below;
-		link = &pin_region_at(set, *link)->below.at[side];
+		next = set->regions[*link].below;
+		set->regions[*link].below = below;
+		link = &set->regions[*link].below.at[side];
 		below = next;
 	}
 }
@@ -135,7 +140,7 @@ struct pin_entry *pin_entries_next(struct pin_access_set *set, struct pin_walk *
 	while (walk->n) {
 		uint32_t number = walk->todo[--walk->n];
 		unsigned bit = walk->bit[walk->n];
-		struct pin_entry *entry = pin_entry_at(set, number);
+		struct pin_entry *entry = &set->entries[number];
 
 		/* None below it reaches further, or starts before what its higher bits say. */
 		if (end_of(set, number) <= walk->range.start ||
@@ -144,7 +149,7 @@ struct pin_entry *pin_entries_next(struct pin_access_set *set, struct pin_walk *
 		PIN_ASSERT(walk->n + 2 <= PIN_ARRAY_SIZE(walk->todo));
 		for (int side = 2; side--;) {
 			walk->bit[walk->n] = (uint8_t)(bit - (bit > 0));
-			walk->todo[walk->n] = pin_region_at(set, number)->below.at[side];
+			walk->todo[walk->n] = set->regions[number].below.at[side];
 			walk->n += walk->todo[walk->n] > 0;
 		}
 		if (entry->start < walk->range.end)
@@ -161,7 +166,7 @@ struct pin_entry *pin_entries_find(struct pin_access_set *set, struct pin_range 
 
 	while ((entry = pin_entries_next(set, &walk)))
 		if (entry != but && pin_range_has(pin_entry_range(entry), range) &&
-		    !pin_entry_region(set, entry)->is_stale) {
+		    !set->regions[entry - set->entries].is_stale) {
 			if (entry->state & PIN_ENTRY_READY)
 				return entry;
 			busy = entry->length <= most ? entry : busy;
@@ -180,7 +185,7 @@ void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry)
 
 	pin_assert_locked(&set->lock);
 	for (uintptr_t g = all.start; g < all.end; g += PIN_GRANULE) {
-		struct pin_entry *other = pin_entry_at(set, *cover_at(set, g));
+		struct pin_entry *other = &set->entries[*cover_at(set, g)];
 		bool is_whole = has_granule(entry, g);
 
 		/* One that has all of it, and this one, is found instead. */
@@ -198,7 +203,7 @@ void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry)
 static void unpublish_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
 	struct pin_range range = pin_entry_range(entry);
-	uint32_t number = pin_entry_number(set, entry);
+	uint32_t number = number_of(set, entry);
 
 	for (uintptr_t p = range.start; p < range.end && entry->n_found; p += PIN_PAGE) {
 		if (*cover_at(set, p) == number)
@@ -211,9 +216,9 @@ static void unpublish_entry(struct pin_access_set *set, struct pin_entry *entry)
 
 static bool ensure_number(struct pin_access_set *set, uint32_t number)
 {
-	return !pin_table_ensure(&set->regions, (size_t)number + 1) &&
+	return !pin_table_ensure(&set->region_table, (size_t)number + 1) &&
 	       !pin_table_ensure(&set->users, number / PIN_USERS_ENTRIES + 1) &&
-	       !pin_table_ensure(&set->entries, (size_t)number + 1);
+	       !pin_table_ensure(&set->entry_table, (size_t)number + 1);
 }
 
 bool pin_entries_init(struct pin_access_set *set)
@@ -221,7 +226,7 @@ bool pin_entries_init(struct pin_access_set *set)
 	if (!ensure_number(set, PIN_LISTS - 1))
 		return false;
 	for (uint32_t list = 0; list < PIN_LISTS; list++)
-		pin_region_at(set, list)->before = pin_region_at(set, list)->after = list;
+		set->regions[list].before = set->regions[list].after = list;
 	set->n_entries = PIN_LISTS - 1;
 	return true;
 }
@@ -229,12 +234,12 @@ bool pin_entries_init(struct pin_access_set *set)
 /* An unused number, or a new one, or 0. */
 static uint32_t unused_number(struct pin_access_set *set)
 {
-	uint32_t number = pin_region_at(set, PIN_UNUSED)->after;
+	uint32_t number = set->regions[PIN_UNUSED].after;
 
 	if (number || !ensure_number(set, set->n_entries + 1))
 		return number;
 	number = ++set->n_entries;
-	pin_region_at(set, number)->before = pin_region_at(set, number)->after = number;
+	set->regions[number].before = set->regions[number].after = number;
 	return number;
 }
 
@@ -261,9 +266,9 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 	number = unused_number(set);
 	if (!number)
 		return NULL;
-	entry = pin_entry_at(set, number);
+	entry = &set->entries[number];
 	pin_entry_move(set, number, PIN_OTHERS);
-	pin_region_at(set, number)->is_stale = false;
+	set->regions[number].is_stale = false;
 	set_range(set, entry, range);
 	atomic_store(&entry->state, PIN_ENTRY_BUSY);
 	return entry;
@@ -290,7 +295,7 @@ static bool claim(struct pin_access_set *set, struct pin_entry *entry)
 		set_state_and_wake(entry, state);
 		return false;
 	}
-	pin_entry_move(set, pin_entry_number(set, entry), PIN_OTHERS);
+	pin_entry_move(set, number_of(set, entry), PIN_OTHERS);
 	return true;
 }
 
@@ -319,8 +324,8 @@ void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t
 	if (!state)
 		unlink_entry(set, entry);
 	set_state_and_wake(entry, state);
-	pin_entry_move(set, pin_entry_number(set, entry), stays ? PIN_LEAVING : PIN_UNUSED);
-	if (state && !pin_entry_region(set, entry)->is_stale)
+	pin_entry_move(set, number_of(set, entry), stays ? PIN_LEAVING : PIN_UNUSED);
+	if (state && !set->regions[entry - set->entries].is_stale)
 		pin_entry_publish(set, entry);
 	pthread_mutex_unlock(&set->lock);
 }
@@ -329,7 +334,7 @@ void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t
 static bool deregister_entry(struct pin_access_set *set, struct pin_entry *entry,
 			     uint32_t before)
 {
-	int error = pin_register_deregister(set->domain, pin_entry_region(set, entry)->mr,
+	int error = pin_register_deregister(set->domain, set->regions[entry - set->entries].mr,
 					    pin_entry_range(entry));
 
 	pin_entries_note_error(set->domain->device, error);
@@ -347,16 +352,15 @@ static struct pin_entry *claim_leaving(struct pin_access_set *set, unsigned *lef
 	uint32_t number;
 
 	pthread_mutex_lock(&set->lock);
-	while (!claimed && *left &&
-	       (number = pin_region_at(set, PIN_LEAVING)->after) != PIN_LEAVING) {
-		struct pin_entry *entry = pin_entry_at(set, number);
+	while (!claimed && *left && (number = set->regions[PIN_LEAVING].after) != PIN_LEAVING) {
+		struct pin_entry *entry = &set->entries[number];
 		struct pin_range range = pin_entry_range(entry);
 
 		/* One that is HELD stays until pin_entries_deregister(). */
 		if (entry->state & PIN_ENTRY_HELD)
 			pin_entry_move(set, number, PIN_OTHERS);
 		/* Several have a part of it each, but none has all. */
-		else if (entry->state && !pin_region_at(set, number)->is_stale &&
+		else if (entry->state && !set->regions[number].is_stale &&
 			 !pin_entries_find(set, range, 0, entry))
 			pin_entry_publish(set, entry);
 		else if (entry->state && claim(set, entry))
@@ -405,8 +409,7 @@ size_t pin_entry_evict(struct pin_access_set *set, struct pin_entry *entry)
 bool pin_entries_in_use(struct pin_access_set *set)
 {
 	for (uint32_t i = 1; i <= set->n_entries; i++)
-		if (pin_entry_at(set, i)->state &&
-		    pin_entry_has_users(set, pin_entry_at(set, i), 1))
+		if (set->entries[i].state && pin_entry_has_users(set, &set->entries[i], 1))
 			return true;
 	return false;
 }
@@ -421,7 +424,7 @@ void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range,
 	walk = pin_entries_walk(set, range);
 	while ((entry = pin_entries_next(set, &walk)))
 		if (entry != kept && (!kept || pin_entry_is_idle(set, entry))) {
-			pin_entry_region(set, entry)->is_stale = true;
+			set->regions[entry - set->entries].is_stale = true;
 			unpublish_entry(set, entry);
 		}
 	pthread_mutex_unlock(&set->lock);
@@ -440,7 +443,7 @@ static uint32_t wait_and_seize(struct pin_access_set *set, struct pin_entry *ent
 		state = entry->state;
 		if (state & PIN_ENTRY_READY) {
 			atomic_store(&entry->state, PIN_ENTRY_BUSY);
-			pin_entry_move(set, pin_entry_number(set, entry), PIN_OTHERS);
+			pin_entry_move(set, number_of(set, entry), PIN_OTHERS);
 			unpublish_entry(set, entry);
 		}
 		pthread_mutex_unlock(&set->lock);
@@ -471,5 +474,5 @@ void pin_entries_deregister(struct pin_domain *domain, enum pin_deregister what)
 	pin_assert_writing(&domain->lock);
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
 		for (uint32_t i = 1; i <= set->n_entries; i++)
-			deregister_if(set, pin_entry_at(set, i), what);
+			deregister_if(set, &set->entries[i], what);
 }

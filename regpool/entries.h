@@ -86,29 +86,6 @@ static inline bool pin_entry_covers(const struct pin_entry *entry, const void *a
 	return PIN_LIKELY(length <= has && offset <= has - length);
 }
 
-/* Entry `number` of an access set, from PIN_LISTS to set->n_entries. */
-static inline struct pin_entry *pin_entry_at(struct pin_access_set *set, uint32_t number)
-{
-	return pin_table_at(&set->entries, struct pin_entry, number);
-}
-
-static inline uint32_t pin_entry_number(struct pin_access_set *set,
-					const struct pin_entry *entry)
-{
-	return (uint32_t)(entry - pin_entry_at(set, 0));
-}
-
-static inline struct pin_region *pin_region_at(struct pin_access_set *set, uint32_t number)
-{
-	return pin_table_at(&set->regions, struct pin_region, number);
-}
-
-static inline struct pin_region *pin_entry_region(struct pin_access_set *set,
-						  const struct pin_entry *entry)
-{
-	return pin_region_at(set, pin_entry_number(set, entry));
-}
-
 static inline _Atomic uint32_t *pin_entry_users_in(struct pin_access_set *set, uint32_t number,
 						   unsigned lane)
 {

@@ -45,7 +45,7 @@ static struct pin_entry *next_entry(struct place *at, const char *device)
 		if (!at->set)
 			return NULL;
 	}
-	return pin_entry_at(at->set, ++at->number);
+	return &at->set->entries[++at->number];
 }
 
 /*
@@ -62,7 +62,7 @@ static bool search_put(struct search *search, const char *device)
 
 			at.number = (uint32_t)number;
 			if (number <= at.set->n_entries &&
-			    pin_entry_is_idle(at.set, pin_entry_at(at.set, at.number))) {
+			    pin_entry_is_idle(at.set, &at.set->entries[at.number])) {
 				search->oldest = at;
 				return true;
 			}
@@ -99,7 +99,7 @@ static struct search look(const char *device)
 		if (entry->state == PIN_ENTRY_BUSY)
 			search.busy = &entry->state;
 		/* Of what is in use the region, a cache line, is not read. */
-		region = pin_region_at(at.set, at.number);
+		region = &at.set->regions[at.number];
 		if (pin_entry_is_idle(at.set, entry) &&
 		    (!search.oldest.set || (int32_t)(region->used_at - search.used_at) < 0)) {
 			search.oldest = at;
@@ -127,10 +127,10 @@ size_t pin_evict_one(const char *device, bool waits)
 		search = look(device);
 		if (!at->set)
 			break;
-		n_bytes = pin_entry_evict(at->set, pin_entry_at(at->set, at->number));
+		n_bytes = pin_entry_evict(at->set, &at->set->entries[at->number]);
 		/* From now on the others come first. */
 		if (!n_bytes)
-			pin_region_at(at->set, at->number)->used_at =
+			at->set->regions[at->number].used_at =
 				atomic_fetch_add(&pin_evict_clock, 1) + 1;
 	}
 	pin_state.evicted += n_bytes > 0;
@@ -154,7 +154,7 @@ static size_t evict(const char *device, size_t n_bytes, bool waits)
 static bool has_idle(size_t n_bytes)
 {
 	struct place at = look(NULL).oldest;
-	struct pin_entry *entry = at.set ? pin_entry_at(at.set, at.number) : NULL;
+	struct pin_entry *entry = at.set ? &at.set->entries[at.number] : NULL;
 	size_t sum = entry && entry->length >= n_bytes ? n_bytes : 0;
 	unsigned n = 0;
 

@@ -64,7 +64,7 @@ _Atomic unsigned pin_forks_running;
 static void release_idle(struct pin_access_set *set)
 {
 	for (uint32_t i = 1; i <= set->n_entries; i++) {
-		struct pin_entry *entry = pin_entry_at(set, i);
+		struct pin_entry *entry = &set->entries[i];
 
 		while (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
 			pin_os_wait(&entry->state, PIN_ENTRY_BUSY);

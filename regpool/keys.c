@@ -20,7 +20,7 @@
 /* Completes a BUSY entry of this thread with its memory region. */
 static void complete(struct pin_access_set *set, struct pin_entry *entry, struct ibv_mr *mr)
 {
-	struct pin_region *region = pin_entry_region(set, entry);
+	struct pin_region *region = &set->regions[entry - set->entries];
 
 	region->mr = mr;
 	region->made = atomic_fetch_add(&pin_evict_clock, 1) + 1;
@@ -101,7 +101,7 @@ static struct pin_range choose_range(struct pin_access_set *set, struct pin_rang
 
 	while (most && (entry = pin_entries_next(set, &walk)))
 		if (entry->length <= most && pin_entry_is_idle(set, entry) &&
-		    !pin_entry_region(set, entry)->is_stale) {
+		    !set->regions[entry - set->entries].is_stale) {
 			struct pin_range idle = pin_entry_range(entry);
 
 			range.start = idle.start < range.start ? idle.start : range.start;
@@ -208,7 +208,7 @@ static inline struct pin_entry *use_if_covering(struct pin_access_set *set, uint
 						const void *addr, size_t length,
 						_Atomic uint32_t **user)
 {
-	struct pin_entry *entry = pin_entry_at(set, number);
+	struct pin_entry *entry = &set->entries[number];
 
 	if (PIN_UNLIKELY(!number))
 		return NULL;
@@ -222,7 +222,7 @@ static inline struct pin_entry *use_if_covering(struct pin_access_set *set, uint
 		pin_keys_put(*user);
 		return NULL;
 	}
-	mark_used(pin_table_at(&set->regions, struct pin_region, number));
+	mark_used(&set->regions[number]);
 	return entry;
 }
 

@@ -93,7 +93,7 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 	entry = pin_keys_get(set, request->addr, request->length, &user);
 	if (!entry)
 		return why_not(request->addr, request->length);
-	region = pin_entry_region(set, entry);
+	region = &set->regions[entry - set->entries];
 	if (PIN_UNLIKELY(needs_unique_key(request)) && pin_entry_has_users(set, entry, 2)) {
 		pin_keys_put(user);
 		return PIN_SHARED;
@@ -362,7 +362,7 @@ static inline struct pin_entry *held_if_covering(struct pin_access_set *set, uin
 						 const void *addr, size_t length)
 {
 	const uint32_t held = PIN_ENTRY_READY | PIN_ENTRY_HELD;
-	struct pin_entry *entry = pin_entry_at(set, number);
+	struct pin_entry *entry = &set->entries[number];
 
 	if (PIN_UNLIKELY(!number ||
 			 (atomic_load_explicit(&entry->state, memory_order_acquire) & held) !=

@@ -76,7 +76,7 @@ static bool has_keys(const void *addr, size_t n_bytes)
 
 		for (size_t i = 0; i < PIN_ARRAY_SIZE(numbers); i++)
 			if (numbers[i] &&
-			    pin_entry_covers(pin_entry_at(set, numbers[i]), addr, n_bytes))
+			    pin_entry_covers(&set->entries[numbers[i]], addr, n_bytes))
 				return true;
 	}
 	return false;

@@ -190,7 +190,7 @@ static size_t used_bytes(struct ibv_pd *pd)
 	size_t n = 0;
 
 	for (uint32_t i = 1; i <= set->n_entries; i++) {
-		struct pin_entry *entry = pin_entry_at(set, i);
+		struct pin_entry *entry = &set->entries[i];
 
 		n += entry->state && !pin_entry_is_idle(set, entry) ? entry->length : 0;
 	}

@@ -65,8 +65,8 @@ static void add_writable(void *start, size_t n_bytes)
 
 static void find_writable(struct pin_access_set *set, struct ibv_mr *mr)
 {
-	const struct pin_table *tables[] = {&set->covering, &set->in_part, &set->entries,
-					    &set->regions, &set->users};
+	const struct pin_table *tables[] = {&set->covering, &set->in_part, &set->entry_table,
+					    &set->region_table, &set->users};
 	uintptr_t data = PIN_ALIGN_DOWN((uintptr_t)__data_start, LINE);
 
 	add_writable((void *)data, PIN_ALIGN_UP((uintptr_t)_end, LINE) - data);

@@ -249,7 +249,7 @@ static bool is_pinned_by(unsigned n)
 			uint32_t number = pin_keys_covering(set, made + i);
 
 			found += number &&
-				 pin_entry_covers(pin_entry_at(set, number), made + i, PIECE);
+				 pin_entry_covers(&set->entries[number], made + i, PIECE);
 		}
 	return found == n * (RESERVE / PIECE);
 }
