@@ -9,7 +9,7 @@
  * jemalloc (Makefile.am).
  *
  * libjemalloc.a also has other names for what jemalloc calls of libc: jemalloc-refused.c,
- * jemalloc-settings.c, atfork.c.
+ * jemalloc-settings.c, jemalloc.c, atfork.c.
  */
 #ifndef PIN_JEMALLOC_H
 #define PIN_JEMALLOC_H

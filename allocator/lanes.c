@@ -308,7 +308,7 @@ static size_t touched(const struct pin_map *map)
 /*
  * Whether memory may be touched that nobody has touched, without what lanes hold. What they
  * hold is added up seldom, because that is work for each lane: if it is too much, once they
- * have given half of it.
+ * have given what is too much.
  */
 static bool may_touch(struct pin_map *map, uint32_t n_pages)
 {

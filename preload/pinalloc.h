@@ -3,10 +3,10 @@
  * pinalloc: a heap that is never given back and already registered.
  *
  * With libpinalloc.so in LD_PRELOAD a program needs none of this: malloc and
- * ibv_reg_mr just work. These functions are for one that wants the keys of heap
- * memory without a registration of its own. They are declared weak, so that a
- * program built with this header also runs without the library: test one for
- * NULL before calling it.
+ * ibv_reg_mr just work. These functions are for a program that wants the keys of
+ * heap memory without a registration of its own. They are declared weak, so that a
+ * program built with this header also runs without the library: test a function
+ * for NULL before calling it.
  *
  *     struct pinalloc_key key;
  *     if (pinalloc_lookup &&
@@ -135,9 +135,9 @@ int pinalloc_report(const char *path) PINALLOC_API;
 
 /*
  * Pools: memory of the heap that is made at once, touched by several threads, registered in
- * every protection domain the heap is, and handed out in slices. What is registered elsewhere,
- * with an accelerator or io_uring, is told of it first. In a forked child of a process that has
- * made a pool slices are memory as any, and all functions fail with ENOTSUP.
+ * every protection domain the heap is, and handed out in slices. A second registrar, such as an
+ * accelerator's or io_uring, is told of it first (on_segment). In a forked child of a process
+ * that has made a pool, slices are memory as any, and the functions of pools fail with ENOTSUP.
  */
 struct pinalloc_pool;
 
@@ -149,10 +149,10 @@ struct pinalloc_pool_options {
 	unsigned flags;	  /* PINALLOC_POOL_* */
 	unsigned node;	  /* its memory node, with PINALLOC_POOL_ON_NODE */
 	/*
-	 * Called for each piece of memory: with is_added before slices of it are handed out,
-	 * and without before it goes. Never with a lock held. Returns 0 or an error number,
-	 * with which the function that wanted the memory then fails. Meanwhile no pool grows
-	 * for this thread. May be NULL.
+	 * Called for each segment, the memory that the pool got at once: with is_added before
+	 * slices of it are handed out, and without before it goes. Never with a lock held.
+	 * Returns 0 or an error number, with which the function that wanted the memory then
+	 * fails. Meanwhile no pool grows for this thread. May be NULL.
 	 */
 	int (*on_segment)(void *start, size_t length, int is_added, void *arg);
 	void *arg;

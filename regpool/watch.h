@@ -74,8 +74,8 @@ enum pin_watch_kind { PIN_WATCH_HEAP, PIN_WATCH_FOREIGN, PIN_WATCHES };
 
 /*
  * Starts watching the heap, including all it will grow by. Returns whether anything can be
- * watched: not with PINALLOC_WATCH=off, nor if the kernel does not support it (before 5.9, not
- * on x86-64, or forbidden by seccomp), which is logged. Only the first call starts.
+ * watched: not with PINALLOC_WATCH=off, nor if the kernel does not support it (before 5.9, on
+ * arm64 before 6.10, or forbidden by seccomp), which is logged. Only the first call starts.
  * Thread-safe. Must not be called from inside malloc.
  */
 bool pin_watch_start(void);
