@@ -129,12 +129,13 @@ static uintptr_t middle_of(struct pin_range cell)
  * Whether the memory regions that one over the range would replace may be: where blocks come
  * and go, and nobody makes requests, the same memory would be pinned again and again. What may
  * not is left to requests. Bytes count, in all sets together: of what no request has used since
- * it was registered, so many may be replaced, and a few times what requests have used.
+ * it was registered, so many may be replaced, and a few times what requests have used. A much
+ * longer one stays: without it each of its cells would be registered, and its block again.
  */
 static bool may_replace(struct pin_access_set *set, struct pin_range range, size_t so_many)
 {
 	static size_t replaced, earned; /* bytes, so far */
-	size_t unused = 0, used = 0;
+	size_t unused = 0, used = 0, most = pin_range_length(range) * PIN_MUCH_LARGER;
 	struct pin_entry *entry;
 	struct pin_walk walk;
 
@@ -142,7 +143,7 @@ static bool may_replace(struct pin_access_set *set, struct pin_range range, size
 	for (walk = pin_entries_walk(set, range); (entry = pin_entries_next(set, &walk));) {
 		struct pin_region *region = &set->regions[entry - set->entries];
 
-		if (pin_entry_is_idle(set, entry))
+		if (entry->length <= most && pin_entry_is_idle(set, entry))
 			*(region->used_at == region->made ? &unused : &used) += entry->length;
 	}
 	pthread_mutex_unlock(&set->lock);

@@ -3,6 +3,7 @@
 
 #include "regpool/entries.h"
 #include "allocator/os.h"
+#include "regpool/choice.h"
 #include "regpool/register.h"
 #include "regpool/threads.h"
 
@@ -417,13 +418,15 @@ bool pin_entries_in_use(struct pin_access_set *set)
 void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range,
 			  const struct pin_entry *kept)
 {
+	size_t most = kept ? kept->length * PIN_MUCH_LARGER : 0;
 	struct pin_entry *entry;
 	struct pin_walk walk;
 
 	pthread_mutex_lock(&set->lock);
 	walk = pin_entries_walk(set, range);
 	while ((entry = pin_entries_next(set, &walk)))
-		if (entry != kept && (!kept || pin_entry_is_idle(set, entry))) {
+		if (!kept ||
+		    (entry != kept && entry->length <= most && pin_entry_is_idle(set, entry))) {
 			set->regions[entry - set->entries].is_stale = true;
 			unpublish_entry(set, entry);
 		}

@@ -378,6 +378,8 @@ static const struct test_case cases[] = {
 	 ARMED "span:0,8g finish .0,64 bytes=1c+2p"},
 	{"leftovers are deregistered after their users have gone",
 	 ARMED "b=3c,64 touch:3c,1g change soon:3c+1g-1p -b change until:live=66"},
+	{"a cell does not replace a much larger memory region, of which it has a part",
+	 ARMED "b=3c,33g touch:3c,34g -b hours has:3c,33g has:3c+32g,2g"},
 	{"the pauses grow while some is not resident, and then the thread sleeps", ARMED
 	 "change pauses .3c,64 hurries touch:0,6c change sleeps until:reg>6c-1 bytes=6c+1p"},
 	{"requests do not wait for a cell that is registered ahead, and use their own pages",

@@ -30,7 +30,7 @@ in_guest() {
 }
 
 # served CASE PART: the case is right, eager and lazy, and sends no request to libibverbs. Each request
-# waits for one memory region at most, and ahead of requests there are three for each cell of 2 MiB at most. Resident
+# waits for one memory region at most, and ahead of requests there is one for each cell of 2 MiB at most. Resident
 # memory is at most that without the library, or PART times as much, plus 64 MiB.
 served() {
 	local how ahead=1
@@ -40,7 +40,7 @@ served() {
 		ended "$how-$1"
 		[ "$(reported "$how-$1" .registration.passed_through)" -eq 0 ]
 		[ "$(reported "$how-$1" ".registration.mr_created - .registration.mr_ahead <= .registration.served and
-			.registration.mr_ahead <= $ahead * 3 * (.memory.mapped_bytes / 2097152 + 1)")" = true ]
+			.registration.mr_ahead <= $ahead * (.memory.mapped_bytes / 2097152 + 1)")" = true ]
 		[ "$(value "$how-$1" peak)" -le $(($2 * $(value "plain-$1" peak) + (64 << 20))) ]
 	done
 }
