@@ -81,11 +81,7 @@ static int reserve_again(void *addr, size_t n_bytes)
 	long p = pin_result(
 		mmap(addr, n_bytes, PROT_NONE, RESERVED | MAP_FIXED_NOREPLACE, -1, 0));
 
-	if (p == (long)addr) {
-		pin_os_advise(addr, n_bytes, PIN_SMALL_PAGES);
-		return -ENOMEM;
-	}
-	return pin_os_is_mapped(addr, n_bytes) ? -ENOMEM : -EEXIST;
+	return p == (long)addr || pin_os_is_mapped(addr, n_bytes) ? -ENOMEM : -EEXIST;
 }
 
 /* Without MAP_NORESERVE, which would turn a shortage of pages into a SIGBUS on first use. */
