@@ -64,9 +64,10 @@ keeps() {
 	wanted='retain:false dirty_decay_ms:0 muzzy_decay_ms:0 oversize_threshold:0
 		dss:"disabled" background_thread:false'
 	! grep -q 'JE_SETTINGS.*hpa:false' "$top_builddir/config.h" || wanted+=' hpa:false'
-	said=$(preloaded MALLOC_CONF=retain:true,dirty_decay_ms:5,muzzy_decay_ms:5,\
+	said=$(preloaded MALLOC_CONF=nonsense:1,retain:true,dirty_decay_ms:5,muzzy_decay_ms:5,\
 oversize_threshold:1,dss:primary,hpa:true,background_thread:true \
 		"$programs/surface" jemalloc-stats 2>&1)
+	grep 'Invalid conf pair: nonsense:1' <<< "$said"
 	for setting in $wanted; do
 		kept=$(sed -n "s/^  opt\.${setting%:*}: \([^ ]*\).*/\1/p" <<< "$said")
 		echo "$setting: $kept"

@@ -100,9 +100,14 @@ unusual="userfaultfd capget set_mempolicy get_mempolicy mbind perf_event_open pr
 
 @test "if such calls fail, programs start silently" {
 	local name
+	# Of addresses there is more than memory.
+	ulimit -v $((8 << 30))
 	for name in $unusual madvise; do
 		run -0 --separate-stderr env LIBRARY="$library" "$programs/filtered" $name EPERM ls /
 		[ -n "$output" ]
 		[ -z "$stderr" ]
 	done
+	# As for eight processors.
+	run -0 env LIBRARY="$library" "$programs/filtered" sched_getaffinity EPERM "$programs/ctl" opt.narenas
+	[ "$output" = 32 ]
 }

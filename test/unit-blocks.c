@@ -9,6 +9,8 @@
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/span.h"
+#include "test/beside.h"
+#include "test/blocks.h"
 #include "test/mallctl.h"
 #include "test/tap.h"
 
@@ -147,6 +149,77 @@ static void brief(void)
 		ok(true, "how this jemalloc fills caches first is its own");
 }
 
+static bool is_short; /* of memory, once, but for what a thread keeps that begins */
+
+/* The linker puts it in place of the library's (--wrap). */
+uint32_t __real_pin_run_take(struct pin_run_need *need, size_t *n_used);
+uint32_t __wrap_pin_run_take(struct pin_run_need *need, size_t *n_used)
+{
+	if (!is_short || need->n_pages * PIN_UNIT == 256 * PIN_KIB)
+		return __real_pin_run_take(need, n_used);
+	is_short = false;
+	return 0;
+}
+
+static void *use_little(void *unused)
+{
+	free(malloc(64));
+	return unused;
+}
+
+static void with_spare(void)
+{
+	size_t before;
+
+	on_thread(use_little, NULL);
+	before = pin_live_now();
+	is_short = true; /* for those that have an arena of their own */
+	on_thread(use_little, NULL);
+	is_short = false;
+	ok(pin_live_now() < before + 128 * PIN_KIB,
+	   "a thread begins without free memory, and gives back what it does not need: %zu",
+	   pin_live_now() - before);
+}
+
+/* As jemalloc asks for pages. */
+static char *pages(size_t n_bytes, size_t alignment, bool *zero)
+{
+	bool commit;
+
+	return je_extent_alloc_mmap(NULL, n_bytes, alignment, zero, &commit);
+}
+
+/* And gives them back, written. */
+static void give(char *p, size_t n_bytes)
+{
+	je_extent_dalloc_mmap(memset(p, 1, n_bytes), n_bytes);
+}
+
+static void for_jemalloc(void)
+{
+	size_t n = 4 * PIN_UNIT, granule = PIN_GRANULE;
+	bool zero = false;
+	char *p = pages(n, PIN_UNIT, &zero), *q;
+
+	give(p, n);
+	zero = false;
+	ok(pages(n, PIN_UNIT, &zero) == p && !zero, "pages that were used are not zero,");
+	give(p, n);
+	zero = true;
+	ok(pages(n, PIN_UNIT, &zero) == p && zero && is_filled(p, 0, n),
+	   "unless these are to be");
+	p = pages(3 * granule, 2 * granule, &zero);
+	give(p, 3 * granule);
+	zero = false;
+	ok(pages(granule, granule, &zero) == p && zero && is_filled(p, 0, granule),
+	   "metadata is used again, and zero");
+	q = pages(granule, 2 * granule, &zero);
+	ok(!((uintptr_t)q % (2 * granule)), "where it is aligned");
+	ok(pages(2 * granule, granule, &zero) == p + granule &&
+		   is_filled(p + granule, 0, 2 * granule),
+	   "and also what a shorter piece has left");
+}
+
 static void peak(void)
 {
 	size_t before = pin_live_now(), held, seen;
@@ -191,6 +264,7 @@ static void in_place(void)
 		   !memcmp(p + 4 * PIN_MIB, p + 4 * PIN_MIB + 1, 4 * PIN_MIB - 1),
 	   "xallocx() zeroes what a large block gets, and no more");
 	ok(xallocx(p, 4 * PIN_MIB, 0, 0) == 4 * PIN_MIB &&
+		   xallocx(p, 3 * PIN_MIB, SIZE_MAX - 2 * PIN_MIB, 0) == 4 * PIN_MIB &&
 		   xallocx(p, 8 * PIN_MIB, SIZE_MAX - 6 * PIN_MIB, 0) == 8 * PIN_MIB,
 	   "if what is asked in all is no size, it takes the least");
 	free(p);
@@ -214,6 +288,7 @@ static __attribute__((constructor(101))) void make_keys(void)
 static void many_keys(void)
 {
 	bool apart = true;
+	size_t before = pin_live_now();
 
 	for (int i = 0; i < 20; i++) {
 		on_thread(take_all, (void *)512);
@@ -221,6 +296,7 @@ static void many_keys(void)
 		on_thread(free_all, NULL);
 	}
 	ok(apart, "a thread starts, though pthread_setspecific() allocates");
+	ok(pin_live_now() < before + 2 * PIN_MIB, "and what it kept for that is free again");
 }
 
 int main(void)
@@ -230,6 +306,8 @@ int main(void)
 	aligned();
 	handed_on();
 	brief();
+	with_spare();
+	for_jemalloc();
 	peak();
 	given_back();
 	in_place();

@@ -7,10 +7,13 @@
 
 #include "allocator/resident.h"
 #include "allocator/blocks.h"
+#include "allocator/hooks.h"
 #include "allocator/large.h"
+#include "allocator/os.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 #include "allocator/start.h"
+#include "test/asleep.h"
 #include "test/beside.h"
 #include "test/blocks.h"
 #include "test/tap.h"
@@ -19,9 +22,30 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* The linker puts these in place of the library's (--wrap). */
+bool __real_pin_os_has_swap(void);
+int __real_pin_os_resident(const void *addr, size_t n_pages, unsigned char *is_there);
+
+static bool is_swapped; /* all memory */
+
+bool __wrap_pin_os_has_swap(void)
+{
+	return is_swapped || __real_pin_os_has_swap();
+}
+
+int __wrap_pin_os_resident(const void *addr, size_t n_pages, unsigned char *is_there)
+{
+	if (!is_swapped)
+		return __real_pin_os_resident(addr, n_pages, is_there);
+	memset(is_there, 0, n_pages);
+	return 0;
+}
 
 static size_t resident(const char *p, size_t n)
 {
@@ -54,6 +78,12 @@ static void zeroes_at_end(void)
 	p = calloc(1, n + 2 * more);
 	ok(p > q && resident(p, n) < n / PIN_PAGE / 4,
 	   "calloc clears nothing beyond the memory used before");
+	q[n] = 1;
+	free(q);
+	is_swapped = true;
+	q = calloc(1, n + more);
+	ok(is_filled(q, 0, n + more), "and what is swapped out, too");
+	is_swapped = false;
 	free(p);
 	free(q);
 }
@@ -241,6 +271,28 @@ static bool zeroes_in_two_spans(void)
 	return n > 50 && n < 1000 && !dirty;
 }
 
+/* And must not be dumped. For a process of its own. */
+static bool touches_few_pages(void)
+{
+	size_t most;
+
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	if (!geteuid() && setresuid(12345, 12345, 12345))
+		return false;
+	for (size_t n = 20 * PIN_MIB; n <= 300 * PIN_MIB; n += 280 * PIN_MIB) {
+		char *p = memset(malloc(n), 1, PIN_MIB);
+
+		p[n - 1] = 1;
+		free(p);
+		p = calloc(1, n);
+		if (p[n - 1] || !is_filled(p, 0, PIN_MIB))
+			return false;
+		free(p);
+	}
+	most = pin_os_status("\nVmHWM:");
+	return most && most < 9 * PIN_MIB;
+}
+
 /* No block is smaller than it says, and none is beyond all addresses. */
 static bool is_right(char *p, size_t alignment, size_t n)
 {
@@ -300,6 +352,20 @@ static void shared(void)
 	free(p);
 }
 
+/* Without files the kernel is asked, which says nothing of pages that are not mapped. */
+static bool counts_whole_runs(void)
+{
+	const struct rlimit none = {0, 0};
+	uint32_t counts[2], n = PIN_MIB / PIN_PAGE;
+	char *p = mmap(NULL, 2 * PIN_MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		       -1, 0);
+
+	memset(p, 1, 2 * PIN_MIB);
+	munmap(p + 2 * PIN_MIB - PIN_PAGE, PIN_PAGE);
+	setrlimit(RLIMIT_NOFILE, &none);
+	return pin_resident_count((uintptr_t)p, n, 2, counts) && counts[0] == n && !counts[1];
+}
+
 static void interrupt_once(void)
 {
 	static bool done;
@@ -325,6 +391,37 @@ static bool fork_interrupted(void)
 	return wait(NULL) > 0 && wait(NULL) > 0;
 }
 
+/* glibc's. */
+void _IO_list_lock(void);
+void _IO_list_unlock(void);
+
+static _Atomic bool has_list;
+
+/* As fflush(NULL), while a stream's buffer is allocated. */
+static void *use_streams(void *unused)
+{
+	_IO_list_lock();
+	has_list = true;
+	while (!is_asleep(getpid()))
+		usleep(1000);
+	free(malloc(32 * PIN_MIB));
+	_IO_list_unlock();
+	return unused;
+}
+
+static bool fork_beside_streams(void)
+{
+	pthread_t thread;
+
+	alarm(20);
+	pthread_create(&thread, NULL, use_streams, NULL);
+	while (!has_list)
+		;
+	if (!fork())
+		_exit(0);
+	return wait(NULL) > 0;
+}
+
 /* --- threads that end ----------------------------------------------------------------- */
 
 static pthread_key_t keys[2]; /* one before jemalloc's own, and one behind it */
@@ -346,8 +443,18 @@ static void late(void *round)
 		pthread_setspecific(keys[n % 2], (char *)round + 2);
 }
 
-static __attribute__((constructor(101))) void make_first_key(void)
+static unsigned n_walked;
+
+static int walk(void **frames, int n)
 {
+	(void)frames, (void)n;
+	n_walked++;
+	return -1;
+}
+
+static __attribute__((constructor(101))) void begin(void)
+{
+	pin_hooks.walk_stack = walk;
 	pthread_key_create(&keys[0], late);
 }
 
@@ -378,11 +485,16 @@ int main(int argc, char **argv)
 	free(first);
 	if (argc > 1 && (!strcmp(argv[1], "first") || !strcmp(argv[1], "limited")))
 		return (int)(pin_span_bytes() / PIN_MIB);
+	if (argc > 1 && !strcmp(argv[1], "sparse"))
+		return touches_few_pages();
 	if (argc > 1)
 		return strcmp(argv[1], "spans") ? aligned_at_end() : zeroes_in_two_spans();
+	ok(!n_walked, "nobody has the first growth step");
 	first_steps();
 	zeroes_at_end();
 	ok(anew("spans", "0") == 1, "calloc clears used memory of every span");
+	ok(anew("sparse", "0") == 1,
+	   "calloc touches no page that is zero, of a process without rights");
 	steps();
 	missing_part();
 	merged();
@@ -391,6 +503,8 @@ int main(int argc, char **argv)
 	ok(anew("aligned", "0") == 1,
 	   "free memory at the end is found however many free extents do not fit");
 	shared();
+	ok(in_child(counts_whole_runs), "of a run that is mapped in part no page is counted");
+	ok(in_child(fork_beside_streams), "fork() waits for a thread that flushes all streams");
 	ok(in_child(fork_interrupted), "a signal handler that interrupts fork() can fork");
 	/* Then the heap is larger than the memory: the kernel may refuse fork(). */
 	borders();

@@ -6,10 +6,15 @@
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/options.h"
+#include "allocator/hooks.h"
 #include "allocator/lanes.h"
+#include "allocator/sample.h"
+#include "allocator/segment.h"
 #include "allocator/span.h"
+#include "allocator/start.h"
 #include "test/beside.h"
 #include "test/blocks.h"
+#include "test/lines.h"
 #include "test/tap.h"
 
 #include <errno.h>
@@ -22,6 +27,54 @@
 #include <unistd.h>
 
 #define UNITS(n) ((n)*PIN_UNIT)
+
+static __thread uint32_t processor;
+
+/* The linker puts it in place of the library's (--wrap). */
+uint32_t __wrap_pin_os_processor(void)
+{
+	return processor;
+}
+
+static void *free_on_another(void *block)
+{
+	processor = 1;
+	free(block);
+	return NULL;
+}
+
+/* First, as no other free memory was used; and from then on there are threads. */
+static void from_lanes(void)
+{
+	pthread_t thread;
+	size_t n = UNITS(300);
+	char *b[3], *p;
+
+	in_a_row(b, 3, n);
+	pthread_create(&thread, NULL, free_on_another, b[1]);
+	pthread_join(thread, NULL);
+	p = realloc(b[0], 2 * n);
+	ok(p == b[0], "a block extends into what another processor's lane holds behind it");
+	free(p);
+	free(b[2]);
+}
+
+/* What a block at the heap's end could grow into nobody has touched. Second, likewise. */
+static void touches_nothing(void)
+{
+	size_t n = pin_span_bytes(), bytes;
+	char *b[4], *p;
+
+	in_a_row(b, 4, n);
+	bytes = pin_span_bytes();
+	free(b[0]);
+	free(b[1]);
+	p = realloc(b[3], n + n / 2);
+	ok(p != b[3] && pin_span_bytes() == bytes,
+	   "a block is copied to memory that was used before it grows into new memory");
+	free(p);
+	free(b[2]);
+}
 
 static void sizes(void)
 {
@@ -139,6 +192,9 @@ static void slides(void)
 	ok(pin_resized_in_place(b[2], 3 * n, 0, false) == n + n / 2,
 	   "what must not move stays");
 	free(b[0]);
+	b[2] = pin_resized_aligned(b[2], 1, 2 * n + n / 4, true);
+	ok(is_filled(b[2] + n + n / 2, 0, n / 2 + n / 4),
+	   "rallocx() zeroes what a block gets, wherever it is then");
 	free(b[2]);
 	free(b[3]);
 }
@@ -270,6 +326,54 @@ static void room(void)
 	free(p);
 }
 
+static int walk(void **frames, int n)
+{
+	frames[0] = &processor;
+	return n > 0;
+}
+
+static void sampled(void)
+{
+	struct pin_held held;
+	struct pin_site *site;
+	char *p;
+
+	pin_hooks.walk_stack = walk;
+	pin_options.sample = PIN_KIB;
+	pin_is_traced = true;
+	p = malloc(UNITS(100));
+	site = pin_sample_of(p).site;
+	p = realloc(p, UNITS(50));
+	held = site->now;
+	free(p);
+	ok(held.bytes == UNITS(50) && !site->now.bytes,
+	   "the site of a block holds what it has: %.0f, then %.0f bytes", held.bytes,
+	   site->now.bytes);
+	pin_options.sample = 0;
+	pin_is_traced = false;
+}
+
+static bool free_segment(void)
+{
+	struct pin_segment_need need = {PIN_GRANULE, 0, PIN_NODE_HERE};
+	const struct rlimit none = {0, 0};
+
+	setrlimit(RLIMIT_CORE, &none);
+	free(pin_segment_take(&need));
+	return true;
+}
+
+static void of_pool(void)
+{
+	struct lines lines = lines_begin();
+	bool survives = in_child(free_segment);
+
+	lines_end(&lines);
+	ok(!survives &&
+		   strstr(lines.text, "it is in a pool's memory: see pinalloc_pool_free()"),
+	   "free() of a pool's memory names the function for it");
+}
+
 static _Atomic bool may_free;
 static _Atomic unsigned n_freeing;
 
@@ -306,6 +410,8 @@ int main(void)
 	void *volatile first = malloc(1); /* the heap begins with it */
 
 	free(first);
+	from_lanes();
+	touches_nothing();
 	sizes();
 	spare();
 	freed();
@@ -317,5 +423,7 @@ int main(void)
 	ok(!in_child(both_free), "two threads that free a block at once do not both succeed");
 	grows_elsewhere();
 	without_lock();
+	sampled();
+	of_pool();
 	return done_testing();
 }

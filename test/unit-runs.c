@@ -12,6 +12,7 @@
 #include "allocator/os.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
+#include "test/beside.h"
 #include "test/tap.h"
 
 #include <errno.h>
@@ -36,11 +37,11 @@ static uint32_t any(uint32_t below)
 }
 
 static struct pin_map *here; /* of this program's node */
-static bool refuses;	     /* half of what is asked of the kernel */
+static unsigned refuses;     /* one of so many requests of memory the kernel refuses */
 
 int __wrap_pin_os_commit(void *addr, size_t n_bytes)
 {
-	return refuses && any(2) ? -ENOMEM : __real_pin_os_commit(addr, n_bytes);
+	return refuses && !any(refuses) ? -ENOMEM : __real_pin_os_commit(addr, n_bytes);
 }
 
 uint32_t __wrap_pin_os_node(void)
@@ -190,13 +191,19 @@ static void against_model(void)
 
 static void new_memory(void)
 {
-	uint32_t page, n = heap_end();
-	size_t n_used, bytes = (size_t)n * PIN_UNIT;
+	uint32_t page, n = heap_end(), step = 128 * PIN_MIB / PIN_UNIT, more;
+	size_t n_used, n_more_used, bytes = (size_t)n * PIN_UNIT;
 
 	page = take(n, 1, &n_used);
 	ok(page && n_used < bytes && pin_span_bytes() > bytes,
 	   "what the heap grows by was never used");
-	give(page, n);
+	/* Up to where the tables of pages end: nothing behind its last page may be looked at.
+	 */
+	more = 2 * step - (page + n) % step;
+	pin_mutex_lock(&here->lock);
+	pin_run_extend(here, page + n, more, &n_more_used);
+	pin_mutex_unlock(&here->lock);
+	give(page, n + more);
 	ok(pin_run_fits(here, n) && !pin_run_fits(here, heap_end() + 1),
 	   "it is known whether a run of a length is free");
 	ok(take(n, 1, &n_used) == page && n_used == bytes,
@@ -255,6 +262,21 @@ static void neighbours(void)
 	pin_mutex_unlock(&here->lock);
 }
 
+/* All others are taken, and the kernel refuses more. For a process of its own. */
+static bool takes_bare_elsewhere(void)
+{
+	struct pin_run_need need = {1000, 1, 0};
+	uint32_t page;
+	size_t n_used;
+
+	refuses = 1;
+	for (uint32_t n = PAGES; n; n /= 2)
+		while (take(n, 1, &n_used))
+			;
+	page = pin_run_take(&need, &n_used);
+	return page && pin_span_find(pin_page_at(page), 1)->node == 1;
+}
+
 /* Two runs of a length: the lower one in the map, the other one in a lane. */
 static void given(void)
 {
@@ -276,6 +298,7 @@ static void given(void)
 	pin_run_give(low + 37, 1);
 	pin_run_give(high + 37, 1);
 	ok(pin_span_bytes() - pin_runs_free_bytes() == had, "and none is lost");
+	ok(in_child(takes_bare_elsewhere), "the last memory is what no node has touched");
 }
 
 static void at_the_end(void)
@@ -319,6 +342,20 @@ static void on_other_nodes(void)
 	   "much free memory on many nodes is used before the heap grows");
 }
 
+/* Used runs are before and behind bare addresses that have room. */
+static void beside_bare(void)
+{
+	struct pin_map *map = map_of(10);
+	size_t n_used, n_bare;
+	uint32_t before = take_of(map, 4, 1, &n_used), behind = take_of(map, 104, 512, &n_used);
+
+	give(before, 4);
+	give(behind, 100);
+	n_bare = map->n_bare;
+	ok(take_of(map, 150, 1, &n_used) == behind - 50 && map->n_bare == n_bare - 50,
+	   "of two used runs beside bare addresses the longer one is taken with these");
+}
+
 static unsigned told;
 
 static void listener(void)
@@ -359,7 +396,7 @@ static void refused(void)
 	size_t n_used, n_refused = 0, n_taken = pin_span_bytes() - pin_runs_free_bytes();
 	bool apart = true;
 
-	refuses = true;
+	refuses = 2;
 	for (int round = 0; round < 20000; round++) {
 		unsigned i = any(RUNS), n = 1 + any(12000);
 
@@ -373,7 +410,7 @@ static void refused(void)
 			n_refused++;
 		}
 	}
-	refuses = false;
+	refuses = 0;
 	ok(n_refused > 20 && apart, "runs stay apart if memory is refused: %zu", n_refused);
 	for (unsigned i = 0; i < RUNS; i++)
 		give_run(i);
@@ -397,6 +434,7 @@ int main(void)
 	given();
 	at_the_end();
 	on_other_nodes();
+	beside_bare();
 	untouched();
 	refused();
 	return done_testing();

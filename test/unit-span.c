@@ -77,6 +77,7 @@ static void reserve(void)
 
 static void beside(void)
 {
+	struct rlimit limit, none;
 	size_t left = bytes_left();
 	char *first = pin_reserve_memory(3 * PIN_MIB, PIN_GRANULE);
 	char *next = pin_reserve_memory(PIN_PAGE, PIN_PAGE);
@@ -94,6 +95,13 @@ static void beside(void)
 		   !pin_reserve_memory(SIZE_MAX / 2 + 1, PIN_PAGE) &&
 		   !pin_reserve_memory(PIN_PAGE, SIZE_MAX / 2 + 1),
 	   "more than there is fails");
+	getrlimit(RLIMIT_DATA, &limit);
+	none = (struct rlimit){PIN_PAGE, limit.rlim_max};
+	setrlimit(RLIMIT_DATA, &none);
+	ok(!pin_reserve_memory(PIN_MIB, PIN_PAGE), "or if the kernel refuses memory,");
+	setrlimit(RLIMIT_DATA, &limit);
+	ok(pin_reserve_memory(PIN_PAGE, PIN_PAGE) == far + PIN_GRANULE,
+	   "and then another piece gets the addresses");
 }
 
 /* Tables are next to the heap as long as there is room, elsewhere afterwards. */

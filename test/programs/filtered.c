@@ -26,7 +26,7 @@
 	EACH(userfaultfd), EACH(capget), EACH(madvise), EACH(set_mempolicy),              \
 		EACH(get_mempolicy), EACH(mbind), EACH(perf_event_open),                  \
 		EACH(process_vm_readv), EACH(memfd_create), EACH(getrandom), EACH(prctl), \
-		EACH(exit_group), EACH(clone)
+		EACH(exit_group), EACH(clone), EACH(sched_getaffinity)
 #define REFUSED_BY_DOCKER(EACH)                                                                \
 	EACH(acct), EACH(add_key), EACH(bpf), EACH(clock_adjtime), EACH(clock_settime),        \
 		EACH(delete_module), EACH(fanotify_init), EACH(finit_module), EACH(fsconfig),  \
