@@ -62,6 +62,8 @@ slowed() {
 	[ "$status" -lt 128 ]
 	[[ "${stderr_lines[0]}" == *"raise ulimit -v" ]]
 	[[ "${stderr_lines[1]}" != *pinalloc* ]]
+	run -1 --separate-stderr limited -d 4000 "$programs/grow" 1
+	one_line 'malloc has no memory at the start: raise ulimit -v and ulimit -d'
 }
 
 @test "on a kernel with larger pages than jemalloc's, one line says so and malloc returns NULL" {
@@ -151,51 +153,6 @@ time.sleep(60)' > "$BATS_TEST_TMPDIR/said" 3>&- &
 	[ "$(stat -c %s "$dump")" -lt $((300 << 20)) ]
 	[ "$(grep -aco 'known 77[0-9]' "$dump")" -ge 1 ]
 	[ "$(grep -aco 'inmost 42' "$dump")" -ge 1 ]
-}
-
-# own_calls NAME: which of a program's calls of that name the library makes at the start: the number
-# of the first, and how many follow.
-own_calls() {
-	strace -E LD_PRELOAD="$library" -e trace=mmap,mprotect,madvise sort /dev/null \
-		2> "$BATS_TEST_TMPDIR/clean"
-	awk -v name="$1" '/PROT_NONE, MAP_PRIVATE\|MAP_ANONYMOUS, / && !first { first = n + 1 }
-		$0 ~ "^" name "[(]" { n++ } END { print first, n - first + 1 }' \
-		"$BATS_TEST_TMPDIR/clean"
-}
-
-# failing NAME WHEN [VARIABLE=VALUE…] COMMAND…: runs a program in which the WHENth such call fails;
-# with WHEN+ also all later ones.
-failing() {
-	local environment=() name=$1 when=$2
-	shift 2
-	while [[ "$1" == *=* ]]; do
-		environment+=(-E "$1")
-		shift
-	done
-	timeout $((60 * ${TIMEOUT_SCALE:-1})) strace -f -o "$BATS_TEST_TMPDIR/calls" -E LD_PRELOAD="$library" "${environment[@]}" \
-		-e trace="$name" -e inject="$name":error=ENOMEM:when="$when" "$@"
-}
-
-@test "any single mapping call may fail while a program starts, or all from there on" {
-	local name first n k sample said=0
-	for name in mprotect mmap madvise; do
-		read -r first n < <(own_calls $name)
-		[ "$n" -ge 1 ]
-		for ((k = first; k < first + n + 3; k++)); do
-			for sample in off 64K; do
-				run -0 --separate-stderr failing $name $k PINALLOC_SAMPLE=$sample \
-					sort <<< $'b\na'
-				echo "$name $k: $stderr"
-				[ "$output" = $'a\nb' ]
-				[[ ! "$stderr" =~ broken|\]:\ \ \ at ]]
-				run --separate-stderr failing $name $k+ PINALLOC_SAMPLE=$sample sort <<< $'b\na'
-				echo "$name $k+: status $status, $stderr"
-				[ "$status" -lt 128 ]
-				[[ "$stderr" != *"malloc has no memory at the start: raise"* ]] || said=1
-			done
-		done
-	done
-	[ $said -eq 1 ]
 }
 
 @test "without a limit memory does not run out" {

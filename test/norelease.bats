@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: no byte of the heap returns to the kernel, whatever the program, jemalloc's options or
-# its mallctls request; freed memory is reused.
+# its mallctls request. (test/unit-blocks.c: freed memory is reused.)
 
 setup() {
 	load helper
@@ -79,28 +79,10 @@ oversize_threshold:1,dss:primary,hpa:true,background_thread:true \
 	keeps -- "$programs/ctl" purge
 }
 
-@test "arenas that are destroyed leave their memory to those that are made later" {
-	run -0 preloaded "$programs/ctl" arenas 500
-	echo "$output KiB"
-	[ "$output" -le 1000 ]
-}
-
 @test "in stock jemalloc, the same mallctls return memory to the kernel" {
 	run traced LD_PRELOAD=libjemalloc.so.2 -- "$programs/ctl" purge
 	[ "$status" -eq 0 ]
 	[[ "$output" == *" madvise("* ]]
-}
-
-@test "freed memory is reused: 50 equal rounds need no more than five" {
-	run -0 --separate-stderr preloaded "$programs/rounds"
-	[ "${#lines[@]}" -eq 2 ]
-	[ "${lines[0]}" -gt $((10 << 20)) ]
-	[ "${lines[0]}" -eq "${lines[1]}" ]
-}
-
-@test "a program that leaks makes the heap grow" {
-	run -0 --separate-stderr preloaded "$programs/rounds" leak
-	[ "${lines[1]}" -gt $((lines[0] * 2)) ]
 }
 
 # imported FILE…: what they need of others.
@@ -119,6 +101,8 @@ releasing='munmap madvise posix_madvise process_madvise mremap remap_file_pages 
 	for name in $releasing; do
 		echo "$name"
 		run ! grep -x "$name" imports
+		# By its number allocator/os.c calls madvise(2), whose advice keeps contents (test/layering.bats).
+		[ $name = madvise ] || run ! grep -rw "SYS_$name" "$top_srcdir"/{allocator,regpool,preload} --include=*.[ch]
 	done
 	# jemalloc's calls go to functions that refuse, in allocator/jemalloc-refused.c.
 	imported "$own" > of-jemalloc
@@ -137,36 +121,9 @@ releasing='munmap madvise posix_madvise process_madvise mremap remap_file_pages 
 	! grep -vxE 'pin_io_write_some|__errno_location|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail' <<< "$output"
 }
 
-# number NAME: of a system call; its name if there is none here.
-number() {
-	gcc -E -P -include sys/syscall.h -x c - <<< "SYS_$1" | tail -n 1
-}
-
 # functions OBJECT: that it defines.
 functions() {
 	nm "$1" | sed -nE 's/^.* [tT] ([A-Za-z0-9_]+)(\..*)?$/\1/p' | sort -u
-}
-
-# bats test_tags=slow
-@test "only allocator/os.c maps memory, and no system call by its number unmaps or discards any" {
-	local name
-	nm -A --undefined-only "$top_builddir"/{allocator,regpool,preload,preload/report}/.libs/lib*.o |
-		sed -nE 's/^.*_la-([a-z-]+)\.o: .* U (mmap|mprotect|mlock.?)$/\1 \2/p' | sort -u > mapping
-	[ "$(xargs < mapping)" = 'os mmap os mprotect' ]
-	"$top_srcdir/test/syscalls.py" "$library" > calls
-	# It sees what there is, and has understood all of it.
-	[ "$(wc -l < calls)" -gt 30 ]
-	grep -qE "^[a-z_]+ $(number futex)$" calls
-	run ! grep -F '?' calls
-	for name in $releasing mmap mprotect; do
-		[ "$name" = madvise ] || run ! grep -E " $(number "$name")$" calls
-	done
-	# madvise(2) is called in os.c, whose advice keeps contents (test/layering.bats).
-	sed -nE "s/^([A-Za-z0-9_]+)(\.[^ ]*)? $(number madvise)$/\1/p" calls | sort -u > advising
-	[ -s advising ]
-	run -0 comm -23 advising <(functions "$top_builddir/allocator/.libs/libcore_la-os.o" | sort)
-	echo "advice elsewhere: $output"
-	[ -z "$output" ]
 }
 
 @test "the linker takes the library's pages for jemalloc, and none of jemalloc's own" {

@@ -89,7 +89,7 @@ calls() {
 	[ "$large" -lt $((2048 * 5 / 2)) ]
 }
 
-# waves THREADS WAVES [KEEP]: runs waves of threads that allocate and, without KEEP, free.
+# waves THREADS WAVES: runs waves of threads that allocate and free.
 waves() {
 	preloaded "$work/threads" "$@" > "$work/figures"
 	cat "$work/figures"
@@ -113,20 +113,6 @@ waves() {
 		[ "$(said together)" -le $(($(said before) + 3 * $(said live) + nodes * (16 << 20) +
 			arenas * (128 << 10))) ]
 	done
-}
-
-# With sampling, nearly every thread needs heap pages while the heap grows. Threads that were woken
-# each time somebody else has grown it would wait hundreds of times.
-@test "when 400 threads make the heap grow at once, each waits a few times only" {
-	run -0 preloaded PINALLOC_SAMPLE=8K "$programs/crowd" 400
-	echo "$output times"
-	[ "$output" -le 100 ]
-}
-
-@test "threads that leak do make the heap grow" {
-	waves 8 100 200
-	# All blocks of 90 waves, of the 95 between the two figures.
-	[ "$(said last)" -gt $(($(said early) + 90 * $(said live))) ]
 }
 
 # bats test_tags=thorough

@@ -79,10 +79,7 @@ static void one_by_one(void)
 	SETS("PINALLOC_MAX_PINNED", "4K", pin_options.max_pinned == 4096);
 	SETS("PINALLOC_MAX_PINNED", "0", !pin_options.max_pinned);
 	SETS("PINALLOC_SAMPLE", "1", pin_options.sample == 1);
-	SETS("PINALLOC_HUGEPAGE", "off", pin_options.huge == PIN_HUGE_OFF);
-	SETS("PINALLOC_HUGEPAGE", "system", pin_options.huge == PIN_HUGE_SYSTEM);
 	SETS("PINALLOC_HUGEPAGE", "thp", pin_options.huge == PIN_HUGE_THP);
-	REFUSES("PINALLOC_HUGEPAGE", "madvise", EINVAL);
 	REFUSES("PINALLOC_HUGEPAGE", "thp,off", EINVAL);
 	REFUSES("PINALLOC_MAX", "3M", ENOENT);
 	SETS("PINALLOC_PROGRAMS", "off", !strcmp(pin_options.programs, "off"));

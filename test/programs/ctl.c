@@ -2,9 +2,8 @@
 /*
  * ctl NAME: prints this unsigned statistic of jemalloc. ctl purge: uses every mallctl that
  * returns memory to the kernel, on arena 0 and on an arena of its own, and prints "address
- * size" of the blocks, like churn. ctl arenas N: makes and destroys N arenas, one after the
- * other, and prints how many KiB became resident meanwhile. Exit status 1: what it still held
- * was damaged; 2: a mallctl failed.
+ * size" of the blocks, like churn. Exit status 1: what it still held was damaged; 2: a mallctl
+ * failed.
  */
 #include <config.h>
 
@@ -13,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define BLOCK		((size_t)8 << 20)
 #define ALL_ARENAS	4096
@@ -79,28 +77,6 @@ static void destroy(mallocx_fn *mallocx)
 	control_arena(arena, "destroy");
 }
 
-static long resident_kib(void)
-{
-	long pages = 0;
-	FILE *file = fopen("/proc/self/statm", "r");
-
-	if (!file || fscanf(file, "%*d %ld", &pages) != 1)
-		exit(2);
-	fclose(file);
-	return pages * (sysconf(_SC_PAGESIZE) / 1024);
-}
-
-static void make_arenas(unsigned n)
-{
-	long before;
-
-	control_arena(figure("arenas.create"), "destroy");
-	before = resident_kib();
-	while (n--)
-		control_arena(figure("arenas.create"), "destroy");
-	printf("%ld\n", resident_kib() - before);
-}
-
 static void must_be(const char *p, char value, const char *what)
 {
 	if (*p == value && !memcmp(p, p + 1, BLOCK - 1))
@@ -117,10 +93,6 @@ int main(int argc, char **argv)
 	mallctl = (mallctl_fn *)dlsym(RTLD_DEFAULT, "mallctl");
 	if (argc < 2 || !mallctl || !mallocx)
 		return 2;
-	if (argc == 3) {
-		make_arenas((unsigned)atoi(argv[2]));
-		return 0;
-	}
 	if (strcmp(argv[1], "purge")) {
 		printf("%u\n", figure(argv[1]));
 		return 0;

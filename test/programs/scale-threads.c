@@ -2,10 +2,8 @@
 /*
  * Waves of threads that each allocate small blocks, wait until all have, give them back
  * and end: how large the heap is with the blocks of the first wave in use, and after waves.
- * The program has so many keys that a thread's first block is pthread_setspecific()'s.
  * Built with -fno-builtin: the compiler must not know what malloc does.
- *   usage: scale-threads THREADS WAVES [KEEP]   prints "WHAT FIGURE" lines; KEEP is how
- *          many blocks a thread does not give back, so that it leaks
+ *   usage: scale-threads THREADS WAVES   prints "WHAT FIGURE" lines
  */
 #include <config.h>
 
@@ -16,12 +14,8 @@
 #define MOST_THREADS 1024
 #define SIZES	     8
 #define EACH	     (100 * KIB)
-#define EARLY	     5 /* the wave after which the heap has what it needs */
-#define KEYS	     40
 
 static pthread_barrier_t all_hold, seen;
-static size_t keep;
-static pthread_key_t keys[KEYS];
 
 /* Sizes from 32 bytes to 2 KiB, EACH bytes together; the list runs through the blocks. */
 static void **fill(void)
@@ -44,17 +38,14 @@ static void **fill(void)
 
 static void *thread(void *unused)
 {
-	void **list;
+	void **list = fill();
 
-	need(!pthread_setspecific(keys[KEYS - 1], keys));
-	list = fill();
 	pthread_barrier_wait(&all_hold);
 	pthread_barrier_wait(&seen);
-	for (size_t n = 0; list; n++) {
+	while (list) {
 		void **next = *list;
 
-		if (n >= keep)
-			free(list);
+		free(list);
 		list = next;
 	}
 	return unused;
@@ -86,22 +77,15 @@ int main(int argc, char **argv)
 {
 	unsigned n_threads, waves;
 
-	for (size_t i = 0; i < KEYS; i++)
-		need(!pthread_key_create(&keys[i], NULL));
 	need(argc > 2 && pinalloc_stats);
 	n_threads = (unsigned)strtoul(argv[1], NULL, 10);
 	waves = (unsigned)strtoul(argv[2], NULL, 10);
-	keep = argc > 3 ? strtoul(argv[3], NULL, 10) : 0;
-	need(n_threads && n_threads <= MOST_THREADS && waves >= EARLY);
+	need(n_threads && n_threads <= MOST_THREADS && waves);
 	need(!pthread_barrier_init(&all_hold, NULL, n_threads + 1));
 	need(!pthread_barrier_init(&seen, NULL, n_threads + 1));
 	say("before", (double)bench_stats().mapped);
-	for (unsigned wave = 1; wave <= waves; wave++) {
+	for (unsigned wave = 1; wave <= waves; wave++)
 		run_wave(n_threads, wave == 1);
-		if (wave == EARLY)
-			say("early", (double)bench_stats().mapped);
-	}
-	say("last", (double)bench_stats().mapped);
 	say("last-regions", (double)bench_stats().growth_steps);
 	return 0;
 }
