@@ -10,12 +10,9 @@ setup() {
 	ulimit -c 0
 }
 
-# function_at LIBRARY OFFSET: the names that the library exports of the code there.
+# function_at LIBRARY OFFSET: a name that the library exports of the code there.
 function_at() {
-	local from size name
-	nm -DS --defined-only "$1" | while read -r from size _ name; do
-		[ -z "$name" ] || (($2 < 16#$from || $2 >= 16#$from + 16#$size)) || echo "$name"
-	done
+	nm -Dn --defined-only "$1" | awk -v "at=$(printf %016x "$2")" '$1 <= at { name = $3 } END { print name }'
 }
 
 # names TEXT KIND [FUNCTION] [NAME=VALUE…]: the program ends by SIGABRT with one line that names the
@@ -117,8 +114,8 @@ inside() { # OFFSET SIZE
 # By the functions of glibc and C++ here, by those of jemalloc, in threads and children in test/stress.bats.
 @test "correct use, however unusual, is never reported, under any setting" {
 	local conf section
-	for conf in MALLOC_CONF= MALLOC_CONF=tcache:false MALLOC_CONF=narenas:1 \
-		MALLOC_CONF=junk:true MALLOC_CONF=prof:true PINALLOC_SAMPLE=256 MALLOC_PERTURB_=1; do
+	for conf in MALLOC_CONF=tcache:false,narenas:1 MALLOC_CONF=junk:true,prof:true PINALLOC_SAMPLE=256 \
+		MALLOC_PERTURB_=1; do
 		for section in plain realloc new; do
 			echo "$section with '$conf'"
 			run -0 --separate-stderr preloaded PINALLOC_REGISTER=off "$conf" "$programs/answers" $section

@@ -24,7 +24,6 @@ points='accept aio_suspend clock_nanosleep close connect creat fcntl fdatasync f
 	write writev'
 
 @test "no code below malloc and the verbs imports a cancellation point" {
-	local name
 	# jemalloc opens no file (allocator/jemalloc-refused.c), and has no thread of its own. Nobody
 	# cancels the thread that reads the watch's messages; pin_touch() blocks its cancellation.
 	nm -A --undefined-only "$top_builddir"/allocator/.libs/lib{core,pinalloc}_la-*.o \
@@ -34,15 +33,13 @@ points='accept aio_suspend clock_nanosleep close connect creat fcntl fdatasync f
 		grep -vE '^((close|poll|read) .*/regpool/.*-watch|pthread_join .*/regpool/.*-threads)\.o$' \
 			> imports
 	[ "$(wc -l < imports)" -gt 300 ]
-	for name in $points; do
-		run ! grep "^$name " imports
-	done
+	run ! grep -E "^($(xargs <<< "$points" | tr ' ' '|')) " imports
 }
 
 @test "a thread that is to be cancelled is not cancelled in malloc" {
-	run -0 preloaded timeout $((60 * ${TIMEOUT_SCALE:-1})) "$programs/churn" $((64 << 20)) cancelled
+	run -0 preloaded timeout $((60 * ${TIMEOUT_SCALE:-1})) "$programs/churn" $((16 << 20)) cancelled
 	run -0 preloaded PINALLOC_SAMPLE=64K PINALLOC_REPORT=$PWD/report timeout $((60 * ${TIMEOUT_SCALE:-1})) \
-		"$programs/churn" $((64 << 20)) cancelled
+		"$programs/churn" $((16 << 20)) cancelled
 }
 
 # handlers WHAT: builds a library that begins before ours, as one that the program is linked with does. Its
@@ -71,8 +68,8 @@ handlers() {
 	END
 	for way in PINALLOC_LOG=info PINALLOC_SAMPLE=64K; do
 		run -0 env LD_PRELOAD="$library:$PWD/libhandlers.so" $way PINALLOC_REPORT="$PWD/forks.json" \
-			timeout $((100 * ${TIMEOUT_SCALE:-1})) "$programs/forks" 300
-		[ "$output" = 300 ]
+			timeout $((100 * ${TIMEOUT_SCALE:-1})) "$programs/forks" 100
+		[ "$output" = 100 ]
 	done
 }
 
@@ -219,47 +216,6 @@ filter() {
 @test "and larger ones what pinalloc-problems(7) says" {
 	grep -q 'mincore(2) and sysinfo(2)' "$top_srcdir/preload/pinalloc-problems.7"
 	filter sched_getaffinity mincore sysinfo
-	run -0 preloaded PINALLOC_REGISTER=off ./filtered 256
+	run -0 preloaded PINALLOC_REGISTER=off ./filtered 64
 	[ "$output" = ok ]
-}
-
-# sparse: builds a program that cannot be dumped, or "swapped", and prints the KiB it has.
-@test "calloc touches no page that is zero, also of a process that must not be dumped" {
-	built sparse <<- 'END'
-		#include <stdio.h>
-		#include <stdlib.h>
-		#include <string.h>
-		#include <sys/prctl.h>
-		#include <sys/resource.h>
-		int main(int argc, char **argv)
-		{
-			size_t n = (size_t)atoi(argv[1]) << 20;
-			struct rusage usage;
-			char *p;
-			prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-			for (int i = 0; i < 3; i++) {
-				p = malloc(n);
-				memset(p, 1, 1 << 20);
-				p[n - 1] = 1;
-				free(p);
-				p = calloc(1, n);
-				if (p[n - 1] || memcmp(p, p + 1, (1 << 20) - 1) || *p)
-					return 2;
-				free(p);
-			}
-			getrusage(RUSAGE_SELF, &usage);
-			printf("%ld\n", usage.ru_maxrss);
-			return 0;
-		}
-	END
-	local mib
-	# The tree that is tested may be one that only its owner can enter.
-	cp "$library" .
-	chmod 755 .
-	for mib in 20 300; do
-		run -0 unshare --mount sh -c 'mount --bind . /mnt && cd /mnt && exec "$@"' sh \
-			setpriv --reuid 12345 --clear-groups env LD_PRELOAD="/mnt/${library##*/}" ./sparse $mib
-		echo "$mib MiB: $output KiB"
-		[ "$output" -lt 9000 ]
-	done
 }

@@ -36,12 +36,12 @@ const size_t alignments[] = {
 	0,	 1,    2,	3,	  4,   5,	7,	 8,
 	9,	 15,   16,	17,	  24,  31,	32,	 33,
 	48,	 63,   64,	100,	  128, 1000,	4095,	 4096,
-	4097,	 6000, 1 << 16, 100000,	  mib, mib + 1, 1 << 26, size_t(1) << 62,
+	4097,	 6000, 1 << 16, 100000,	  mib, mib + 1, 1 << 22, size_t(1) << 62,
 	top - 1, top,  top + 1, most - 1, most};
 const size_t sizes[] = {0,    1,	8,	  15,	       16,  100,	 4096,
-			4097, 100000,	3 * mib,  PTRDIFF_MAX, top, near - page, near - 1,
+			4097, 100000,	300000,	  PTRDIFF_MAX, top, near - page, near - 1,
 			near, near + 1, near + 2, most - 1,    most};
-const size_t more_sizes[] = {1000, 5000, 20000, mib, 5 * mib, 17 * mib, 40 * mib};
+const size_t more_sizes[] = {1000, 5000, 20000, mib, 12 * mib};
 // Volatile, or the compiler would warn of what is tried here on purpose.
 volatile size_t two_to_32 = size_t(1) << 32;
 const auto &nt = std::nothrow;
