@@ -36,6 +36,7 @@ load job
 			return n;
 		}
 	END
+	made
 	run -0 --separate-stderr env LD_PRELOAD="$PWD/late.so" "$pinalloc" report job
 	[ -z "$stderr" ]
 	[ "${lines[0]}" = "pinalloc: app, 1 rank on 1 host, 6.5 s" ]

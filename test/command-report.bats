@@ -35,6 +35,7 @@ load job
 
 @test "--json: total, minimum, mean, maximum and imbalance of every figure agree with jq" {
 	four
+	made
 	jq -s '[.[] | {memory, resident, registration, watch} | del(.watch.on)
 		| map_values(with_entries(select(.value | type == "number")))] as $all
 		| def each(f): $all[0] | with_entries(.key as $section
@@ -44,7 +45,7 @@ load job
 			imbalance: each(if add > 0 then max / (add / length) else null end)}
 		| map_values(map_values(map_values(if . == null then . else . * 1e6 | round end)))' \
 		job/*.json > expected
-	"$pinalloc" report --json job | jq '{totals, min, mean, max, imbalance}
+	pinalloc report --json job | jq '{totals, min, mean, max, imbalance}
 		| map_values(map_values(map_values(if . == null then . else . * 1e6 | round end)))' > found
 	[ "$(jq '[.totals[][]] | length' found)" -eq 28 ]
 	diff <(jq -S . expected) <(jq -S . found)
@@ -88,7 +89,7 @@ load job
 	place=$programs/peaks+0x$(printf %x $((16#$offset - 1)))
 	rank job/0.json ".nranks = 1 | .peak_sites[0].stack = [\"$place\",
 		\"$programs/peaks+0xffffff\", \"/no/such/module+0x10\", \"main (main.c:90)\", \"/x+0xzz\"]"
-	run -0 "$pinalloc" report --json job
+	run -0 pinalloc report --json job
 	# The compiler may have split the function, and have inlined a part of it.
 	jq -e --arg here "$programs/peaks+0xffffff" '.peak_sites[0].stack[-4:] ==
 		[$here, "/no/such/module+0x10", "main (main.c:90)", "/x+0xzz"]' <<< "$output"
@@ -99,12 +100,12 @@ load job
 @test "a record of a process that still runs, as the kernel says, is not of one killed" {
 	rank job/0.json ".nranks = 1 | $killed | .host = \"$(uname -n)\" | .pid = $$ | .job.started = now
 		| .starttime = $(sed 's/.*)//' /proc/$$/stat | cut -d ' ' -f 21)"
-	run -0 "$pinalloc" report job
+	run -0 pinalloc report job
 	[ "${lines[0]}" = 'pinalloc: app, 1 rank on 1 host, 6.5 s' ]
 	said '            still runs; last record at 6.5 s'
 	[ "$(merged '.ranks[0].memory | .pss_bytes > 0 and .rss_peak_bytes < 160 * 1048576')" = true ]
 	jq '.starttime += 1' job/0.json > other.json
-	run -0 "$pinalloc" report other.json
+	run -0 pinalloc report other.json
 	[[ "${lines[0]}" == 'pinalloc: rank 0 on '*' ended without a report '* ]]
 }
 

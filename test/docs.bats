@@ -122,10 +122,10 @@ scripts() {
 	done
 	load job
 	cd "$BATS_TEST_TMPDIR"
-	base_report > "$base"
 	four
+	made
 	echo > job/empty.json
-	"$pinalloc" report --json job > merged || [ $? -eq 1 ]
+	pinalloc report --json job > merged || [ $? -eq 1 ]
 	keys=$(jq -r 'paths | map(strings) | last // empty' merged | sort -u)
 	[ -n "$keys" ]
 	for key in $keys; do

@@ -2,46 +2,33 @@
 # Makes reports of jobs, for the tests of `pinalloc report`. Load it after helper.
 
 pinalloc=$top_builddir/pinalloc
-base=$BATS_TEST_TMPDIR/base
+base=$top_srcdir/test/transcripts/base.json # the report that others are derived from
+wanted=$BATS_TEST_TMPDIR/wanted
 mib=$((1 << 20))
 killed='.trigger = "the process ended without a report"'
 
-setup() {
-	cd "$BATS_TEST_TMPDIR"
-	base_report > "$base"
-}
-
-# base_report: makes the report that others are derived from.
-base_report() {
-	jq -n '{schema: 3, version: "0.1.0", host: "node1", pid: 100,
-		job: {id: "17", started: 1700000000.25}, starttime: 4711, rank: 0, nranks: 4,
-		program: "app", elapsed_s: 6.5, trigger: "at exit",
-		memory: {live_peak_bytes: 100, live_bytes: 50, mapped_bytes: 128, pinned_bytes: 64,
-			pinned_peak_bytes: 128, registered_bytes: 64, registered_peak_bytes: 128, rss_bytes: 150,
-			rss_peak_bytes: 160, memlock_limit_bytes: 1024, pinned_limit_bytes: 49152,
-			ram_bytes: 65536, heap_limit_bytes: 16777216,
-			growth_steps: 0},
-		resident: {heap_bytes: 120, anonymous_bytes: 20, file_bytes: 10, shared_bytes: 5, hugetlb_bytes: 0},
-		registration: {mr_created: 10, mr_ahead: 8, mr_destroyed: 9, served: 1000, passed_through: 3,
-			passed_through_reasons: {"not heap memory": 3}, refused: 0, evicted: 0,
-			seconds: 0.25, domains: [{device: "rxe0", mrs: 10, bytes: 128}]},
-		watch: {on: true, registrations: 5, unwatchable: 0, events: 0, invalidations: 0, forgotten: 0},
-		peak_sites_kind: "held",
-		peak_sites: [{bytes: 60, count: 3,
-			stack: ["grid (grid.c:12)", "set up (main.c:7)", "main (main.c:90)"]}],
-		timeline: [[0, 10, 64, 0], [1.5, 100, 128, 64], [6.5, 50, 128, 128]]}
-		| (.memory[], .resident[], .peak_sites[].bytes, .timeline[][1:][]) *= 1048576
-		| .memory.growth_steps = 2'
-}
-
-# rank FILE EDIT: makes a report by applying a jq program to the base, whose timeline then follows the
-# figures, unless it is one of its own.
+# rank FILE EDIT: makes a report by applying a jq program to the base, whose timeline then follows the figures,
+# unless it is one of its own. The next made() makes it, with all others by one jq, which takes long to start.
 rank() {
-	mkdir -p "$(dirname "$1")"
-	jq ".timeline as \$before | $2 | ((.memory? | objects) // {})
+	printf '%s\0' "$1" "$2" >> "$wanted"
+}
+
+made() {
+	local file line program rest
+	[ -s "$wanted" ] || return 0
+	mapfile -d '' rest < "$wanted"
+	program=$(printf ', %.0srank(%s)' "${rest[@]}")
+	rm "$wanted"
+	jq -c "def rank(edit): .timeline as \$before | edit | ((.memory? | objects) // {})
 			as {live_peak_bytes: \$peak, mapped_bytes: \$mapped}
 		| if type == \"object\" and .timeline == \$before and \$peak then .timeline |= (map(.[1] |= ([., \$peak] | min))
-			| .[1][1] = \$peak | .[1:][][2] = \$mapped) else . end" "$base" > "$1"
+			| .[1][1] = \$peak | .[1:][][2] = \$mapped) else . end; ${program:2}" "$base" > "$wanted.made" || return
+	while IFS= read -r line; do
+		file=${rest[0]}
+		rest=("${rest[@]:2}")
+		[[ $file != */* ]] || mkdir -p "${file%/*}"
+		printf '%s\n' "$line" > "$file"
+	done < "$wanted.made"
 }
 
 # four: makes a job of four ranks on two hosts, different in every figure.
@@ -74,7 +61,7 @@ sites() {
 
 # pinalloc, report, verdict ARGUMENT…: for transcripts; the last prints what is before the first table.
 pinalloc() {
-	"$pinalloc" "$@"
+	made && "$pinalloc" "$@"
 }
 report() {
 	pinalloc report "${@:-job}"
@@ -96,7 +83,7 @@ transcript() {
 }
 
 replay() {
-	local line command='' status out=$BATS_TEST_TMPDIR/out
+	local line command='' status out=$BATS_TEST_TMPDIR/out n=0
 
 	while IFS= read -r line || [ "$command" ]; do
 		if [[ $line == '> '* ]]; then
@@ -106,15 +93,17 @@ replay() {
 		fi
 		if [ "$command" ]; then
 			status=0
+			[[ $command == 'rank '* ]] || made
 			eval "$command" > "$out" 2> "$out.err" < /dev/null || status=$?
 			command=
-			sed -E '/^(Try |information)/d; s/^/! /' "$out.err" # what argp says of --help differs
-			sed -E 's/^([$>#!]|===) /\\&/' "$out"
+			# What argp says of --help differs.
+			[ ! -s "$out.err" ] || sed -E '/^(Try |information)/d; s/^/! /' "$out.err"
+			[ ! -s "$out" ] || sed -E 's/^([$>#!]|===) /\\&/' "$out"
 			[ "$status" -eq 0 ] || echo "[$status]"
 		fi
 		case $line in
 		'$ '*) command=${line#\$ } ;;
-		'=== '*) rm -rf "$BATS_TEST_TMPDIR/case" && mkdir "$BATS_TEST_TMPDIR/case" && cd "$BATS_TEST_TMPDIR/case" ;;
+		'=== '*) mkdir "$BATS_TEST_TMPDIR/$((++n))" && cd "$BATS_TEST_TMPDIR/$n" ;;
 		'# '*) ;;
 		*) continue ;;
 		esac
@@ -124,12 +113,12 @@ replay() {
 
 # merged FILTER [ARGUMENT…]: a value of the merged report of job/.
 merged() {
-	"$pinalloc" report --json "${2:-job}" | jq -c "$1"
+	pinalloc report --json "${2:-job}" | jq -c "$1"
 }
 
 # reported [ARGUMENT…]: it reports on job/, or as these say, and says nothing on standard error.
 reported() {
-	run -0 --separate-stderr "$pinalloc" report "${@:-job}"
+	run -0 --separate-stderr report "$@"
 	echo "$output$stderr"
 	[ -z "$stderr" ]
 }
