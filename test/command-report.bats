@@ -33,38 +33,8 @@ load job
 	transcript sites
 }
 
-@test "--json: total, minimum, mean, maximum and imbalance of every figure agree with jq" {
-	four
-	made
-	jq -s '[.[] | {memory, resident, registration, watch} | del(.watch.on)
-		| map_values(with_entries(select(.value | type == "number")))] as $all
-		| def each(f): $all[0] | with_entries(.key as $section
-			| .value |= with_entries(.key as $key | .value = ([$all[][$section][$key]] | f)));
-		{totals: each(add) | del(.memory[("memlock_limit", "pinned_limit", "heap_limit", "ram") + "_bytes"]), min: each(min),
-			mean: each(add / length), max: each(max),
-			imbalance: each(if add > 0 then max / (add / length) else null end)}
-		| map_values(map_values(map_values(if . == null then . else . * 1e6 | round end)))' \
-		job/*.json > expected
-	pinalloc report --json job | jq '{totals, min, mean, max, imbalance}
-		| map_values(map_values(map_values(if . == null then . else . * 1e6 | round end)))' > found
-	[ "$(jq '[.totals[][]] | length' found)" -eq 28 ]
-	diff <(jq -S . expected) <(jq -S . found)
-}
-
-@test "--json: each rank and each host has its own figures" {
-	four
-	[ "$(merged '[.schema, .kind, .job, .nranks]')" = \
-		'[3,"job",{"id":"17","started":1700000000.25},4]' ]
-	for r in 0 1 2 3; do
-		diff <(jq -S '{rank, host, pid, program, elapsed_s, trigger, memory, resident, registration, watch}
-			| .memory += ({cgroup_limit_bytes, cgroup_high_bytes, cgroup_peak_bytes, cgroup_high_events, cgroup_oom_kills, pss_bytes} | map_values(null))
-			| del(.watch.on, .registration.passed_through_reasons,
-				.registration.domains)' "job/$r.json") \
-			<(merged ".ranks[$r] | del(.file, .run, .parent, .tree_peak_bytes)" | jq -S .)
-		[ "$(merged ".ranks[$r].file")" = "\"job/$r.json\"" ]
-	done
-	[ "$(merged '[.hosts[] | .processes, (.memory | .mapped_bytes, .ram_bytes), .memlock_worst_rank, .memlock_worst_share]')" = \
-		"[2,$((384 * mib)),$((65536 * mib)),1,0.125,2,$((896 * mib)),$((65536 * mib)),3,0.25]" ]
+@test "--json has each figure of each rank and each host, and their sums and statistics" {
+	transcript json
 }
 
 @test "the library's own reports are merged" {
