@@ -18,7 +18,7 @@ made() {
 	[ -s "$wanted" ] || return 0
 	mapfile -d '' rest < "$wanted"
 	program=$(printf ', %.0srank(%s)' "${rest[@]}")
-	rm "$wanted"
+	: > "$wanted"
 	jq -c "def rank(edit): .timeline as \$before | edit | ((.memory? | objects) // {})
 			as {live_peak_bytes: \$peak, mapped_bytes: \$mapped}
 		| if type == \"object\" and .timeline == \$before and \$peak then .timeline |= (map(.[1] |= ([., \$peak] | min))
@@ -26,7 +26,7 @@ made() {
 	while IFS= read -r line; do
 		file=${rest[0]}
 		rest=("${rest[@]:2}")
-		[[ $file != */* ]] || mkdir -p "${file%/*}"
+		[[ $file != */* || -d ${file%/*} ]] || mkdir -p "${file%/*}"
 		printf '%s\n' "$line" > "$file"
 	done < "$wanted.made"
 }
@@ -70,6 +70,14 @@ verdict() {
 	report "$@" | sed '/^$/,$d'
 }
 
+# json REGEX [ARGUMENT…]: the keys of the merged report, of job/ or as these say, with values that are no objects.
+json() {
+	local keys=$1 text='"([^"\\]|\\.)*"'
+	shift
+	pinalloc report --json "${@:-job}" |
+		grep -oE "\"($keys)\":($text|\[($text|[^][{}\"])*\]|[^][{}\",]+)"
+}
+
 # transcript NAME: runs the commands of test/transcripts/NAME.expected, those behind "$ ", which go on behind "> ",
 # and compares what they print with what is below each: standard error behind "! ", and in brackets a status
 # that is not 0. Each line "=== TITLE" begins a case in an empty folder; "# " begins a comment. RENEW=1 writes
@@ -93,7 +101,7 @@ replay() {
 		fi
 		if [ "$command" ]; then
 			status=0
-			[[ $command == 'rank '* ]] || made
+			[[ $command =~ ^(rank|four|died|sites)( |$) ]] || made
 			eval "$command" > "$out" 2> "$out.err" < /dev/null || status=$?
 			command=
 			# What argp says of --help differs.
