@@ -292,9 +292,7 @@ static void read_identity(const json_t *report, struct cmd_rank *rank, json_t *t
 	rank->job = text(job, "id", true, texts, fault) ?: "";
 	rank->started = number(job, "started", PIN_OPTIONAL | PIN_IN_SECONDS, fault);
 	rank->rank = number(report, "rank", PIN_OPTIONAL, fault);
-	/* In the shell of an allocation Slurm sets the number of ranks, too. */
 	rank->nranks = number(report, "nranks", PIN_OPTIONAL, fault);
-	rank->nranks = rank->rank < 0 ? -1 : rank->nranks;
 	check(report, rank, fault);
 }
 
