@@ -74,9 +74,11 @@ load job
 	[ "${lines[0]}" = 'pinalloc: app, 1 rank on 1 host, 6.5 s' ]
 	said '            still runs; last record at 6.5 s'
 	[ "$(merged '.ranks[0].memory | .pss_bytes > 0 and .rss_peak_bytes < 160 * 1048576')" = true ]
-	jq '.starttime += 1' job/0.json > other.json
-	run -0 pinalloc report other.json
-	[[ "${lines[0]}" == 'pinalloc: rank 0 on '*' ended without a report '* ]]
+	for other in '.starttime += 1' '.host += "2"'; do
+		jq "$other" job/0.json > other.json
+		run -0 pinalloc report other.json
+		[[ "${lines[0]}" == 'pinalloc: rank 0 on '*' ended without a report '* ]]
+	done
 }
 
 # bats test_tags=thorough
