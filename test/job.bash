@@ -123,34 +123,3 @@ replay() {
 merged() {
 	pinalloc report --json "${2:-job}" | jq -c "$1"
 }
-
-# reported [ARGUMENT…]: it reports on job/, or as these say, and says nothing on standard error.
-reported() {
-	run -0 --separate-stderr report "$@"
-	echo "$output$stderr"
-	[ -z "$stderr" ]
-}
-
-# said LINE…: each is a line of the output.
-said() {
-	local line
-	echo "$output"
-	for line in "$@"; do
-		grep -qxF -- "$line" <<< "$output"
-	done
-}
-
-# told TEXT…: a line of the output has all of these, in this order.
-told() {
-	local line text pattern='*'
-	for text in "$@"; do
-		pattern+=$(printf %q "$text")*
-	done
-	while IFS= read -r line; do
-		# shellcheck disable=SC2053
-		[[ "$line" != $pattern ]] || return 0
-	done <<< "$output"
-	echo "no line has: $*"
-	echo "$output"
-	return 1
-}

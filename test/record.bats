@@ -202,42 +202,15 @@ time.sleep(100)' 3>&- &
 	jq -e '.ranks[0].memory | .live_bytes < 50 * 1048576 and .live_peak_bytes >= 300 * 1048576' merged
 }
 
-# parts RECORD STATEMENT…: changes a record whose parts have these numbers: the older and the newer.
-parts() {
-	python3 - "$@" <<- 'END'
-		import struct, sys
-		size = 128 * 1024
-		record = bytearray(open(sys.argv[1], "rb").read())
-		assert len(record) == 2 * size
-		def number(part): return struct.unpack_from("Q", record, part * size + 8)[0]
-		old, new = sorted((0, 1), key=number)
-		assert number(new) == number(old) + 1
-		def cut(part): struct.pack_into("Q", record, part * size + 8, number(part) + 2)
-		for statement in sys.argv[2:]: exec(statement)
-		open("changed.running", "wb").write(record)
-	END
-}
-
-@test "of a record whose newer part was being written the older is read, and of none it is said" {
-	begin
-	killed 1
-	record=$(ls out.json.*.running)
-	parts "$record" 'cut(new)'
-	run -0 --separate-stderr "$pinalloc" report changed.running
-	[ -z "$stderr" ]
-	[[ "${lines[0]}" == *"(it was killed, or called _exit), last seen "* ]]
-	parts "$record" 'cut(new)' 'cut(old)'
-	run -2 --separate-stderr "$pinalloc" report changed.running
-	[[ "${stderr_lines[0]}" == "pinalloc report: changed.running is incomplete: the process had just begun its record, or another version of pinalloc wrote it; left out" ]]
-}
-
 @test "requests that go to libibverbs are written each time that their number has doubled" {
 	run -137 adapted LD_PRELOAD="$library" PINALLOC_REPORT=out.json "$programs/rdma-script" \
 		$'a=map 64K\n10000 times: x=reg a; dereg x\nkill 9'
 	[ "$("$pinalloc" report --json out.json.*.running | jq .ranks[0].registration.passed_through)" -ge 8192 ]
 	"$pinalloc" report out.json.*.running | tee text
 	grep -qx '  Registrations of heap memory: none were requested.*; [0-9]* requests for other memory went to libibverbs\.' text
-	parts out.json.*.running 'assert number(new) <= 64'
+	for part in 0 1; do
+		[ "$(od -An -j $((part * 128 * 1024 + 8)) -N 8 -t u8 out.json.*.running)" -le 64 ]
+	done
 }
 
 @test "a record that somebody has cut, or removed, does the process no harm" {
