@@ -10,16 +10,17 @@ load job
 }
 
 @test "every row of options.def is a command line option that sets its variable" {
-	local flag name names
+	local flag name names help
 	names=$(sed -n 's/^OPTION(.*, "\([A-Z_]*\)", .*/\1/p' "$top_srcdir/allocator/options.def")
 	[ "$(wc -w <<< "$names")" -eq \
 		"$(grep -c '^OPTION(' "$top_srcdir/allocator/options.def")" ]
 	run -0 "$pinalloc" run --help
+	help=$(PINALLOC_HELP=1 preloaded true)
 	for name in $names; do
 		flag=$(sed 's/^PINALLOC_//; s/^MALLOC_//; s/_*$//' <<< "$name" | tr A-Z_ a-z-)
 		echo "$name: --$flag"
 		grep -qE -- "^ +--$flag=VALUE " <<< "$output"
-		value=$(PINALLOC_HELP=1 preloaded true | sed -n "s/^$name .*(\(.*\))$/\1/p")
+		value=$(sed -n "s/^$name .*(\(.*\))$/\1/p" <<< "$help")
 		[ "$("$pinalloc" run "--$flag=$value" printenv "$name")" = "$value" ]
 	done
 }
