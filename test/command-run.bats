@@ -52,7 +52,7 @@ load job
 		import random, subprocess, sys, os
 		random.seed(1)
 		whole = open("whole", "rb").read()
-		for i in range(60):
+		for i in range(30):
 		    data = bytearray(whole)
 		    for _ in range(8):
 		        data[random.choice((random.randrange(64), random.randrange(900),
