@@ -91,7 +91,7 @@ transcript() {
 }
 
 replay() {
-	local line command='' status out=$BATS_TEST_TMPDIR/out n=0
+	local line command='' status out=$BATS_TEST_TMPDIR/out n_cases=0
 
 	while IFS= read -r line || [ "$command" ]; do
 		if [[ $line == '> '* ]]; then
@@ -101,6 +101,7 @@ replay() {
 		fi
 		if [ "$command" ]; then
 			status=0
+			# What asks for reports waits for what may read them.
 			[[ $command =~ ^(rank|four|died|sites)( |$) ]] || made
 			eval "$command" > "$out" 2> "$out.err" < /dev/null || status=$?
 			command=
@@ -111,7 +112,7 @@ replay() {
 		fi
 		case $line in
 		'$ '*) command=${line#\$ } ;;
-		'=== '*) mkdir "$BATS_TEST_TMPDIR/$((++n))" && cd "$BATS_TEST_TMPDIR/$n" ;;
+		'=== '*) mkdir "$BATS_TEST_TMPDIR/$((++n_cases))" && cd "$BATS_TEST_TMPDIR/$n_cases" ;;
 		'# '*) ;;
 		*) continue ;;
 		esac
