@@ -6,6 +6,7 @@
 #include "allocator/live.h"
 #include "allocator/options.h"
 #include "allocator/reserve.h"
+#include "allocator/sample.h"
 #include "allocator/span.h"
 #include "allocator/sites.h"
 #include "allocator/timeline.h"
@@ -165,6 +166,8 @@ static void timeline(void)
 		n_kept += highest(moments, pin_timeline_read(moments)) == 1000 * PIN_MIB;
 	}
 	ok(n_kept == 4, "and wherever the highest one is");
+	pin_live_begin_anew();
+	ok(pin_timeline_read(moments) == 0, "a child begins with none");
 }
 
 static void *depth_of[PIN_SITE_FRAMES + 4];
@@ -224,7 +227,8 @@ static void at_peak(void)
 	hold(b, 30);
 	pin_sites_note_peak();
 	hold(a, -100);
-	hold(b, 50);
+	hold(b, 60);
+	hold(b, -10);
 	ok(pin_site_at_peak(a).bytes == 100 && pin_site_at_peak(b).bytes == 30 &&
 		   pin_site_at_peak(a).count == 1,
 	   "the amounts at the peak are those of that time, whatever comes later");
@@ -234,6 +238,29 @@ static void at_peak(void)
 	ok(pin_site_at_peak(a).bytes == 0 && pin_site_at_peak(b).bytes == 80 &&
 		   pin_sites_largest(true, top, 2) == 1 && top[0] == b,
 	   "a higher peak replaces the amounts, and sites without any are left out");
+}
+
+/* Blocks of a 64th of a sample count for those that are not picked, too. */
+static void samples(void)
+{
+	unsigned n_large = 0, n_small = 0;
+	size_t n_used;
+	void *block = pin_page_at(pin_run_take(&(struct pin_run_need){1, 1, 0}, &n_used));
+	struct pin_site *site = site_at(0x8000);
+
+	pin_options.sample = 64000;
+	for (int i = 0; i < 64000; i++) {
+		n_large += i % 64 ? 0 : pin_sample_picks(32000);
+		n_small += pin_sample_picks(1000);
+	}
+	ok(n_large == 1000, "blocks of half a sample are all picked");
+	ok(n_small > 900 && n_small < 1100, "smaller ones by their size: %u of 1000", n_small);
+	pin_page(pin_page_of(block))->asked = 1000;
+	pin_sample_new(block, true);
+	ok(site->now.bytes == 64000 && site->now.count == 64,
+	   "and count with that of a sample");
+	pin_sample_freed(pin_sample_of(block));
+	ok(site->now.bytes == 0, "until they are freed");
 }
 
 #define THREADS 4
@@ -274,6 +301,7 @@ int main(void)
 	nearly();
 	sites();
 	at_peak();
+	samples();
 	full();
 	return done_testing();
 }

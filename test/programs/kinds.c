@@ -20,12 +20,12 @@ static void *map(int flags, int fd)
 	return fill(mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, flags, fd, 0));
 }
 
+static void *volatile on_stack;
+
 /* On the stack of its own, which stays until it is over. */
 static void *use_stack(void *barrier)
 {
-	char *bytes = alloca(n_bytes);
-
-	fill(bytes);
+	on_stack = fill(alloca(n_bytes));
 	pthread_barrier_wait(barrier);
 	pause();
 	return barrier;

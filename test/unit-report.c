@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a report and a record say, and when they are written, with clocks of this unit's own.
+ * Others may come in between two steps. Without malloc.
+ */
+#include <config.h>
+
+#include "preload/report/process.h"
+#include "preload/report/record.h"
+#include "preload/report/report-file.h"
+#include "preload/report/stacks.h"
+#include "preload/report/write.h"
+#include "preload/running.h"
+#include "preload/verdict.h"
+#include "test/beside.h"
+#include "test/fake-kernel.h"
+#include "test/spans.h"
+#include "test/tap.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <libgen.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define MIB ((int64_t)PIN_MIB)
+
+/* --- what is around the process ---------------------------------------------------------- */
+
+static uint64_t now = 1000000000;
+static char said[512];
+static unsigned n_writes; /* three for each part of the record */
+static void (*meanwhile)(void);
+static bool disk_is_gone;
+
+static void others_come_in(void)
+{
+	if (meanwhile)
+		meanwhile();
+}
+
+int __real_faccessat(int fd, const char *path, int mode, int flags);
+int __wrap_faccessat(int fd, const char *path, int mode, int flags)
+{
+	others_come_in();
+	return __real_faccessat(fd, path, mode, flags);
+}
+
+/* An hour ago. */
+int __real_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+	int error = __real_clock_gettime(clock, time);
+
+	time->tv_sec -= clock == CLOCK_REALTIME ? 3600 : 0;
+	return error;
+}
+
+uint64_t __wrap_pin_os_now_ns(void)
+{
+	return now;
+}
+
+int __wrap_pin_io_write_line(int fd, const char *line, size_t n_bytes)
+{
+	pin_format(said, sizeof said, "%s", line);
+	return 0;
+}
+
+size_t __real_pin_os_status(const char *name);
+size_t __wrap_pin_os_status(const char *name)
+{
+	others_come_in();
+	return __real_pin_os_status(name);
+}
+
+int __real_pin_os_write_memory(char *to, const void *from, size_t n_bytes);
+int __wrap_pin_os_write_memory(char *to, const void *from, size_t n_bytes)
+{
+	n_writes++;
+	others_come_in();
+	return disk_is_gone ? -EIO : __real_pin_os_write_memory(to, from, n_bytes);
+}
+
+/* --- for the cases ------------------------------------------------------------------------ */
+
+/* In a directory of its own, with 32 MiB of heap. */
+static void begin(void)
+{
+	char name[16];
+
+	pin_format(name, sizeof name, "%d", getpid());
+	mkdir(name, 0700);
+	if (chdir(name))
+		abort();
+	pin_report_file_init();
+	pin_process_init(true);
+	pin_hooks.note_memory = pin_record_note;
+}
+
+static size_t n_files(const char *name)
+{
+	char pattern[2 * PATH_MAX];
+	glob_t found;
+	size_t n;
+
+	pin_format(pattern, sizeof pattern, "%s%s", pin_report_directory, name);
+	n = glob(pattern, 0, NULL, &found) ? 0 : found.gl_pathc;
+	globfree(&found);
+	return n;
+}
+
+static const char *text_of(const char *path)
+{
+	static char text[1 << 19];
+
+	pin_io_read(path, text, sizeof text);
+	return text;
+}
+
+/* --- the answers ----------------------------------------------------------------------------
+ */
+
+#define FIGURE(name, n) [PIN_FIGURE_##name] = (n)
+static const struct {
+	int answer;
+	struct pin_verdict verdict;
+	const char *text;
+} answers[] = {
+	{0,
+	 {.figures = {FIGURE(SERVED, 5), FIGURE(PASSED, 20)},
+	  .reasons = {[PIN_FOREIGN] = 1, [PIN_RIGHTS] = 2, [PIN_SHARED] = 8, [PIN_DMABUF] = 9}},
+	 "  Registrations of heap memory: 5 of 15 served; 10 requests for other memory went to "
+	 "libibverbs.\n    Not served, mostly: key in use, and has to be unique.\n"},
+	{0,
+	 {.figures = {FIGURE(PASSED, 3)}},
+	 "  Registrations of heap memory: 0 of 3 served.\n"},
+	{1,
+	 {.figures = {FIGURE(MAPPED, 100 * MIB), FIGURE(LIVE_PEAK, 80 * MIB),
+		      FIGURE(IN_HEAP, -1)}},
+	 "  Never returning memory: the heap grew to 100.0 MiB, 20.0 MiB (25 %) more than the "
+	 "80.0 "
+	 "MiB in use at the peak.\n"},
+	{1,
+	 {.figures = {FIGURE(MAPPED, 20 * MIB), FIGURE(LIVE_PEAK, 10 * MIB),
+		      FIGURE(IN_HEAP, 15 * MIB)}},
+	 "  Never returning memory: the heap grew to 20.0 MiB; 15.0 MiB of that were touched, "
+	 "5.0 "
+	 "MiB more than the 10.0 MiB in use at the peak.\n"},
+	{2,
+	 {.figures = {FIGURE(REGISTERED_PEAK, 2), FIGURE(MEMLOCK_LIMIT, 1),
+		      FIGURE(CGROUP_PEAK, MIB), FIGURE(CGROUP_LIMIT, 4 * MIB),
+		      FIGURE(RSS_PEAK, MIB), FIGURE(RAM, 4 * MIB)}},
+	 "  No limit was near; the nearest: memory of the control group, 25 % of 4.0 MiB.\n"},
+	{3,
+	 {.figures = {FIGURE(RSS_PEAK, 500 * MIB), FIGURE(IN_HEAP, 100 * MIB),
+		      FIGURE(IN_ANONYMOUS, 50 * MIB), FIGURE(IN_FILES, MIB)}},
+	 "  Beside the heap: 51.0 MiB in memory (anonymous mappings 50.0 MiB). At its peak the "
+	 "process had 500.0 MiB in memory, at most 100.0 MiB of that heap.\n"},
+};
+
+static void answer(void)
+{
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(answers); i++) {
+		struct pin_verdict verdict = answers[i].verdict;
+		char text[500];
+
+		verdict.n_processes = 1;
+		verdict.nearest = pin_limit_nearest(verdict.figures);
+		pin_verdict_answer(&verdict, answers[i].answer, text, sizeof text);
+		ok(!strcmp(text, answers[i].text), "answer %d:%.*s", answers[i].answer,
+		   (int)strcspn(text, "\n"), text);
+	}
+}
+
+/* --- which process it is ----------------------------------------------------------------- */
+
+static const struct {
+	const char *variables, *job;
+	long rank, nranks;
+} places[] = {
+	{"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 PMI_RANK=3", "", 1, 2},
+	{"PMI_RANK=2 PMI_SIZE=4 PMIX_RANK=3", "", 2, 4},
+	{"PMIX_RANK=3 PMIX_NAMESPACE=a-7@1 SLURM_JOB_ID=17 SLURM_STEP_ID=0", "a-7@1", 3, -1},
+	{"PALS_RANKID=7 SLURM_PROCID=4", "", 7, -1},
+	{"FLUX_TASK_RANK=6 FLUX_JOB_SIZE=3 SLURM_PROCID=4 SLURM_NTASKS=8", "", 6, 3},
+	{"SLURM_PROCID=4 SLURM_NTASKS=8", "", 4, 8},
+	{"SLURM_PROCID=4 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=4 SLURM_JOB_ID=17", "17", 4, 4},
+	{"SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_RESTART_COUNT=0", "17.0", -1, -1},
+	{"SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_RESTART_COUNT=2", "17.0/2", -1, -1},
+	{"SLURM_RESTART_COUNT=1 SLURM_STEP_ID=0", "", -1, -1},
+	{"PMI=5 PBS_JOBID=9.server", "9.server", -1, -1},
+	{"PMI_RANK=x PMI_SIZE=2147483648", "", -1, -1},
+};
+
+static void place(void)
+{
+	static struct pin_report report;
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(places); i++) {
+		char text[128], *rest = text, *variable;
+
+		clearenv();
+		strcpy(text, places[i].variables);
+		while ((variable = strsep(&rest, " ")))
+			putenv(variable);
+		pin_process_identify(&report);
+		ok(report.rank == places[i].rank && report.nranks == places[i].nranks &&
+			   !strcmp(report.job, places[i].job),
+		   "%s: rank %ld of %ld, job %s", places[i].variables, report.rank,
+		   report.nranks, report.job);
+	}
+	clearenv();
+	putenv((char *)"SLURM_SCRIPT_CONTEXT=epilog_task");
+	pin_process_init(true);
+	ok(!pin_report_wanted, "what comes after a task leaves the task's report");
+	clearenv();
+}
+
+/* --- figures -------------------------------------------------------------------------------
+ */
+
+static struct pin_report report;
+
+static void take(void)
+{
+	pin_process_identify(&report);
+	pin_report_collect(&report, PIN_COUNTED | PIN_AT_RECORD);
+}
+
+static void forked(void)
+{
+	pin_process_begin_anew();
+	pin_live_begin_anew();
+	pin_report_base_figures();
+	pin_record_begin_anew();
+}
+
+static bool child_counts_beside(void)
+{
+	const int64_t *figures = report.figures;
+	int64_t limit;
+
+	begin();
+	take();
+	limit = figures[PIN_FIGURE_HEAP_LIMIT];
+	pin_live_count(4 * MIB);
+	forked();
+	pin_live_count(16 * MIB);
+	take();
+	/* Of memory that its parent had freed. */
+	return figures[PIN_FIGURE_LIVE_PEAK] == 16 * MIB && limit > 0 &&
+	       figures[PIN_FIGURE_MAPPED] == 16 * MIB &&
+	       figures[PIN_FIGURE_HEAP_LIMIT] == limit;
+}
+
+static void grow_later(void)
+{
+	now += 1000;
+	pin_timeline_note((size_t)MIB, true);
+}
+
+static bool moments_end_now(void)
+{
+	begin();
+	meanwhile = grow_later;
+	take();
+	for (size_t i = 1; i < report.n_moments; i++)
+		if (report.moments[i].ns < report.moments[i - 1].ns)
+			return false;
+	return report.n_moments > 3;
+}
+
+/* --- a report ------------------------------------------------------------------------------
+ */
+
+static int written_within;
+
+static void write_within(void)
+{
+	meanwhile = NULL;
+	written_within = pin_report_write("within");
+}
+
+static bool writes_one_at_a_time(void)
+{
+	begin();
+	meanwhile = write_within;
+	return !pin_report_write("out") && written_within == -EBUSY && n_files("*") == 1;
+}
+
+static const char *written(void)
+{
+	char name[32];
+
+	pin_format(name, sizeof name, "%d.json", getpid());
+	return pin_report_write("%p.json") ? "" : text_of(name);
+}
+
+static bool quotes_names(void)
+{
+	begin();
+	program_invocation_short_name = (char *)"\"\\\x01\t\x7f\u20ac \x80 \xc0\xaf "
+						"\xed\xa0\x80 \xf4\x90\x80\x80 \xe2\x82";
+	return strstr(written(),
+		      "\"program\":\"\\\"\\\\\\u0001\\u0009\x7f\u20ac ? ?? ??? ???? ??\",");
+}
+
+/* Its slot may be that of its parent's. */
+static bool lists_own_domains(void)
+{
+	begin();
+	new_pd();
+	if (!strstr(written(), "\"domains\":[{\"device\":"))
+		return false;
+	pin_process_begin_anew();
+	return strstr(written(), "\"parent\":") && strstr(written(), "\"domains\":[]");
+}
+
+/* --- a record ------------------------------------------------------------------------------
+ */
+
+/* The text of its newer part. */
+static const char *record(void)
+{
+	static struct pin_running_part parts[PIN_RUNNING_PARTS];
+	struct pin_running_part *part;
+	glob_t found;
+
+	if (glob("out.json.*.running", 0, NULL, &found) || found.gl_pathc != 1)
+		return "none";
+	memcpy(parts, text_of(found.gl_pathv[0]), sizeof parts);
+	globfree(&found);
+	part = &parts[parts[1].number > parts[0].number];
+	part->text[part->n_bytes] = '\0';
+	return part->number == part->next && !strcmp(strchr(part->text, '\0') - 4, "]]}\n")
+		       ? part->text
+		       : "incomplete";
+}
+
+static void begin_record(void)
+{
+	begin();
+	pin_record_init();
+	pin_live_count(8 * MIB);
+}
+
+/* What a call writes. */
+#define PARTS(call)           \
+	({                    \
+		n_writes = 0; \
+		call;         \
+		n_writes / 3; \
+	})
+
+static bool records_when_due(void)
+{
+	begin_record();
+	if (n_writes != 6 || PARTS(pin_record_note(false)) ||
+	    !strstr(record(), "\"memlock_limit_bytes\":65536,") ||
+	    !strstr(record(), "\"growth_steps\":1}"))
+		return false;
+	now += 1000000000;
+	return PARTS(pin_record_note(false)) == 1 && PARTS(pin_live_count(MIB)) == 0 &&
+	       PARTS(pin_live_count(4 * MIB)) == 1 && PARTS(pin_live_count(-12 * MIB)) == 1 &&
+	       strstr(record(), "[1.000000,1048576,33554432,0]]}\n");
+}
+
+static bool records_by_doubling(void)
+{
+	begin_record();
+	for (int i = 0; i < 100; i++)
+		pin_record_note_counts();
+	if (PARTS(for (int i = 100; i < 1000; i++) pin_record_note_counts()) != 3)
+		return false;
+	pin_state.registered_peak = 100 * PIN_MIB;
+	return PARTS(pin_record_note_counts()) == 1 && PARTS(pin_record_note_counts()) == 0;
+}
+
+static void note_too(void)
+{
+	if (n_writes < 100)
+		pin_record_note(true);
+}
+
+static bool records_one_at_a_time(void)
+{
+	begin_record();
+	meanwhile = note_too;
+	return PARTS(pin_record_note(true)) == 3;
+}
+
+static void end_record(void)
+{
+	meanwhile = NULL;
+	pin_record_end();
+}
+
+static bool ends_while_it_begins(void)
+{
+	begin();
+	pin_record_init();
+	meanwhile = end_record;
+	pin_live_count(8 * MIB);
+	return n_files("*") == 0 && !PARTS(pin_live_count(32 * MIB));
+}
+
+static void lose_disk(void)
+{
+	end_record();
+	disk_is_gone = true;
+}
+
+static bool ends_while_it_fails(void)
+{
+	begin_record();
+	meanwhile = lose_disk;
+	pin_record_note(true);
+	return !*said && n_files("*") == 0;
+}
+
+/* Whatever its directory is then. */
+static bool child_has_own(void)
+{
+	begin_record();
+	forked();
+	if (PARTS(pin_record_note(true)))
+		return false;
+	pin_record_end();
+	forked();
+	if (PARTS(pin_live_count(20 * MIB)) != 2 || n_files("*.running") != 2 || chdir("/"))
+		return false;
+	pin_record_end();
+	return n_files("out.json.*.running") == 1 && n_files("*") == 1;
+}
+
+static bool writes_nothing(void)
+{
+	return !PARTS(pin_record_note(true)) && !pin_report_write_if_due() && n_files("*") == 1;
+}
+
+/* It has the time of this process, not of its file system. */
+static bool writes_last_once(void)
+{
+	struct stat info;
+
+	begin_record();
+	return in_child(writes_nothing) && pin_report_write_if_due() &&
+	       !stat("out.json", &info) && info.st_mtime < time(NULL) - 3500 &&
+	       pin_report_write("later") == -EBUSY && n_files("later") == 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct pin_span *span = NULL;
+
+	setenv("PINALLOC_REPORT", "out.json", 1);
+	ok(lazy_pool() && span_grow(&span, 32 * PIN_MIB, 0), "there is a heap");
+	ok(!chdir(dirname(argv[0])) && !system("rm -rf unit-report.d && mkdir unit-report.d") &&
+		   !chdir("unit-report.d"),
+	   "and a directory");
+	pin_log_limit = PIN_LOG_WARN;
+	fake_kernel.memlock = 65536;
+	answer();
+	place();
+	ok(in_child(child_counts_beside),
+	   "a child has what its parent had not, and its limits");
+	ok(in_child(moments_end_now), "no moment is after the report's");
+	ok(in_child(writes_one_at_a_time), "a report that interrupts another is not written");
+	ok(in_child(writes_last_once),
+	   "after the last one there is none, nor of another process");
+	ok(in_child(quotes_names), "the name of a program is UTF-8, and quoted");
+	ok(in_child(lists_own_domains), "a child has none of its parent's domains");
+	ok(in_child(records_when_due), "a record is written when due, or a second later");
+	ok(in_child(records_by_doubling), "of requests when their number has doubled");
+	ok(in_child(records_one_at_a_time), "and three times at most by one call");
+	ok(in_child(ends_while_it_begins), "none is left, nor begins, beside a report");
+	ok(in_child(ends_while_it_fails), "nor is anything said then");
+	ok(in_child(child_has_own), "a child leaves its parent's alone");
+	return system("rm -r ../unit-report.d") | done_testing();
+}
