@@ -1,12 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The formatter for code that must not use printf. */
+/* The formatter for code that must not use printf, and the lines that it writes. */
 #include <config.h>
 
+#include "allocator/io.h"
 #include "allocator/log.h"
 #include "test/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <termios.h>
+#include <unistd.h>
 
 static void as_printf_does(void)
 {
@@ -67,8 +76,64 @@ static void utf8(void)
 	   "overlong forms, surrogates and what is beyond Unicode have none");
 }
 
+/* What writing a line returns. Signals are pending and blocked as before. */
+static int written(int fd)
+{
+	sigset_t before[2] = {0}, after[2] = {0};
+	int result;
+
+	sigpending(&before[0]);
+	pthread_sigmask(SIG_BLOCK, NULL, &before[1]);
+	result = pin_io_write_line(fd, "line\n", 5);
+	sigpending(&after[0]);
+	pthread_sigmask(SIG_BLOCK, NULL, &after[1]);
+	return memcmp(before, after, sizeof before) ? 1 : result;
+}
+
+static void fill(int fd)
+{
+	static const char text[4096];
+
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	while (write(fd, text, sizeof text) > 0)
+		;
+	fcntl(fd, F_SETFL, 0);
+}
+
+/* It ends if a line waits for whoever reads it. */
+static void lines(void)
+{
+	int ends[2], file, terminal = posix_openpt(O_RDWR | O_NOCTTY);
+	sigset_t own = {0};
+	struct rlimit none = {0, RLIM_INFINITY};
+	char text[16];
+
+	alarm(60);
+	for (int is_socket = 0; is_socket < 2; is_socket++) {
+		ok(!(is_socket ? socketpair(AF_UNIX, SOCK_STREAM, 0, ends) : pipe(ends)),
+		   "a %s", is_socket ? "socket" : "pipe");
+		ok(!written(ends[1]) && read(ends[0], text, sizeof text) == 5, "gets a line");
+		fill(ends[1]);
+		ok(written(ends[1]) == -EAGAIN, "and none if it is full");
+		close(ends[0]);
+		ok(written(ends[1]) == -EPIPE, "or nobody reads it");
+	}
+	ok(!grantpt(terminal) && !unlockpt(terminal), "a terminal");
+	terminal = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+	ok(!tcflow(terminal, TCOOFF) && written(terminal) == -EAGAIN,
+	   "gets none if it is stopped");
+	setrlimit(RLIMIT_FSIZE, &none);
+	file = memfd_create("full", 0);
+	ok(written(file) == -EFBIG, "nor does a file that is at its limit");
+	sigaddset(&own, SIGXFSZ);
+	pthread_sigmask(SIG_BLOCK, &own, NULL);
+	raise(SIGXFSZ);
+	ok(written(file) == -EFBIG, "with a signal of the program's");
+}
+
 int main(void)
 {
+	lines();
 	utf8();
 	as_printf_does();
 	cuts();
