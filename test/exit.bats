@@ -52,9 +52,3 @@ one_report() {
 	all_given_up LD_PRELOAD="$library:$plugin" PINALLOC_REPORT="$reports/%p.json" "$program"
 	one_report
 }
-
-@test "a report on standard error is written once" {
-	all_given_up LD_PRELOAD="$library" PINALLOC_REPORT=stderr "$program" "$plugin"
-	[ "$(grep -c '^pinalloc: rdma-exit, process ' <<< "$stderr")" -eq 1 ]
-	grep -q '^  Registrations of heap memory: all 6 served, from [1-9]' <<< "$stderr"
-}

@@ -4,6 +4,7 @@
 
 #include "preload/command/command.h"
 #include "preload/command/job.h"
+#include "preload/running.h"
 #include "test/fuzz-target.h"
 
 #include <string.h>
@@ -33,6 +34,25 @@ static void add_all(struct cmd_job *job, const char *text, size_t n_bytes)
 		n_bytes -= (size_t)(next - text);
 	}
 	add(job, text, n_bytes);
+}
+
+/* The text as a record, with each byte spoilt that is before the text, and then with none. */
+static void add_records(struct cmd_job *job, const char *text, size_t n_bytes)
+{
+	static struct pin_running_part parts[PIN_RUNNING_PARTS];
+	unsigned char *head = (unsigned char *)parts;
+
+	if (n_bytes > sizeof parts->text)
+		return;
+	parts->number = parts->next = 1;
+	parts->n_bytes = n_bytes;
+	memcpy(parts->text, text, n_bytes);
+	for (size_t i = 0; i <= offsetof(struct pin_running_part, text); i++) {
+		head[i] ^= 0xff;
+		add(job, (const char *)parts, sizeof parts);
+		head[i] ^= 0xff;
+	}
+	add(job, (const char *)parts, sizeof parts);
 }
 
 static void free_job(struct cmd_job *job)
@@ -150,6 +170,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 
 	begin(&complaints, &stderr);
 	add_all(&job, (const char *)data, n_bytes);
+	add_records(&job, (const char *)data, n_bytes);
 	if (job.n_ranks)
 		cmd_job_merge(&job);
 	end(&complaints);

@@ -3,11 +3,9 @@
  * holds CASE INTERVAL: holds blocks from two functions, 70 and 30 of 100, and prints for
  * each what it held at the peak and how far off sampling one in INTERVAL bytes puts it,
  * one standard deviation: "NAME BYTES DEVIATION COUNT DEVIATION". Cases:
- *   small, large, mixed   the sizes of the blocks
+ *   small, mixed          the sizes of the blocks
  *   threads               each thread's blocks, half of them freed by another
- *   over                  the peak is past, the program holds others
  *   moved                 every block has grown, by realloc in a third function
- *   doubled               the same of one block, which realloc held twice then
  */
 #include "test/beside.h"
 #include "test/frame.h"
@@ -82,17 +80,11 @@ static size_t any_size(void)
 	return top + next(top);
 }
 
-static size_t size_of(const char *what)
-{
-	if (!strcmp(what, "large"))
-		return 50000;
-	return strcmp(what, "mixed") ? 100 : any_size();
-}
-
 static void hold(const char *what, size_t from, size_t to)
 {
 	for (size_t i = from; i < to; i++)
-		(i % 10 < 7 ? hold_most : hold_rest)(&blocks[i], size_of(what));
+		(i % 10 < 7 ? hold_most : hold_rest)(&blocks[i],
+						     strcmp(what, "mixed") ? 100 : any_size());
 }
 
 static void drop(size_t from, size_t to)
@@ -135,14 +127,6 @@ static void threads(void)
 	count_all(MOST);
 }
 
-static void over(void)
-{
-	hold("small", 0, MOST);
-	count_all(MOST);
-	drop(0, MOST);
-	hold("large", 0, 100);
-}
-
 static void moved(void)
 {
 	size_t n = 10000;
@@ -151,21 +135,6 @@ static void moved(void)
 	for (size_t i = 0; i < n; i++)
 		hold_grown(&blocks[i], 40000);
 	count_all(n);
-}
-
-static void doubled(void)
-{
-	size_t n_bytes = (size_t)3 << 20; /* realloc moves the pages of larger ones */
-	void *behind, *before;
-
-	hold_most(&blocks[0], n_bytes);
-	behind = malloc(n_bytes / 2);
-	before = blocks[0].p;
-	count(&blocks[0], 1);
-	hold_grown(&blocks[0], 2 * n_bytes);
-	count(&blocks[0], 1);
-	if (!behind || blocks[0].p == before)
-		exit(1);
 }
 
 static void print(const struct truth *truth)
@@ -185,12 +154,8 @@ int main(int argc, char **argv)
 	n = strcmp(argv[1], "small") ? 10000 : MOST;
 	if (!strcmp(argv[1], "threads"))
 		threads();
-	else if (!strcmp(argv[1], "over"))
-		over();
 	else if (!strcmp(argv[1], "moved"))
 		moved();
-	else if (!strcmp(argv[1], "doubled"))
-		doubled();
 	else {
 		hold(argv[1], 0, n);
 		count_all(n);

@@ -73,26 +73,6 @@ FRAME static void *hold_array(size_t n)
 	return keep(calloc(n / 8, 8), n / 8 * 8);
 }
 
-static void **aligned_blocks(size_t n, size_t size)
-{
-	void **last = NULL, **p;
-
-	while (n--) {
-		if (posix_memalign((void **)&p, 64, size))
-			abort();
-		*p = last;
-		last = p;
-	}
-	return last;
-}
-
-/* After as many blocks just over a size class; not dropped. */
-static void hold_recycled(size_t n)
-{
-	drop_blocks(aligned_blocks(n / 33000, 33000));
-	hold_blocks(n / MIB, MIB);
-}
-
 static void hold_and_drop(const char *way, size_t n)
 {
 	if (!strcmp(way, "block"))
@@ -107,8 +87,6 @@ static void hold_and_drop(const char *way, size_t n)
 		free(hold_grown(n));
 	else if (!strcmp(way, "unaligned"))
 		free(keep(aligned_alloc(1, n), n));
-	else if (!strcmp(way, "recycled"))
-		hold_recycled(n);
 	else if (!strcmp(way, "array"))
 		free(hold_array(n));
 	else
