@@ -378,6 +378,7 @@ static bool writes_last_once(void)
 int main(int argc, char **argv)
 {
 	struct pin_span *span = NULL;
+	pid_t child;
 
 	setenv("PINALLOC_REPORT", "out.json", 1);
 	ok(lazy_pool() && span_grow(&span, 32 * PIN_MIB, 0), "there is a heap");
@@ -387,6 +388,11 @@ int main(int argc, char **argv)
 	fake_kernel.memlock = 65536;
 	answer();
 	place();
+	child = fork();
+	if (!child)
+		_exit(0);
+	waitid(P_PID, (id_t)child, NULL, WEXITED | WNOWAIT);
+	ok(!pin_running_since(child), "a process that has ended runs no more");
 	ok(in_child(child_counts_beside),
 	   "a child has what its parent had not, and its limits");
 	ok(in_child(writes_one_at_a_time), "a report that interrupts another is not written");
