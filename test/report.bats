@@ -115,7 +115,6 @@ irregular='that is a link, a directory, or something else that is no regular fil
 }
 
 @test "off in any case is no name of a file" {
-	local off
 	for off in OFF Off off of; do
 		preloaded PINALLOC_REPORT=$off "$grow" 20
 	done

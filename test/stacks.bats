@@ -17,7 +17,6 @@ built() {
 			#include <stdlib.h>
 			#include <string.h>
 			#include <sys/mman.h>
-			#include <time.h>
 			#include <ucontext.h>
 			#include <unistd.h>
 			static __attribute__((noinline)) void *grow(void)
