@@ -5,7 +5,6 @@
 load helper
 
 @test "lines at the start and inside malloc are written whole and once, and do no harm where nobody reads them" {
-	local option first
 	for option in PINALLOC_PREALLOC=banana PINALLOC_HUGEPAGE=hugetlb; do
 		run -0 --separate-stderr preloaded $option "$programs/grow" 100
 		[ "${#stderr_lines[@]}" -eq 1 ]
