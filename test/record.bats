@@ -14,6 +14,8 @@ setup() {
 
 teardown() {
 	[ -z "$program" ] || kill -KILL "$program" 2> /dev/null || true
+	cd /
+	umount -q "$BATS_TEST_TMPDIR/disk" 2> /dev/null || true
 }
 
 # begin [NAME=VALUE…]: the program runs, as $program, and has written its record.
@@ -82,6 +84,27 @@ at_any_moment() {
 	grep -q MiB plot.txt
 }
 
+@test "a process that writes its report leaves no record, nor does one of little memory" {
+	preloaded PINALLOC_REPORT=out.json "$programs/grow" 20
+	[ "$(ls)" = out.json ]
+	run -137 preloaded PINALLOC_REPORT=killed.json bash -c 'kill -KILL $$'
+	[ "$(ls)" = out.json ]
+}
+
+@test "a forked child that used much and is killed leaves a record, which names its parent" {
+	preloaded PINALLOC_REPORT=out.json /usr/bin/python3 -c '
+import os
+kept = bytearray(20 << 20)
+if not os.fork():
+    used = bytearray(100 << 20)
+    os.kill(os.getpid(), 9)
+os.wait()'
+	[ "$(ls | wc -l)" -eq 2 ]
+	"$pinalloc" report --json ./*.running > merged
+	jq -e --argjson pid "$(figure out.json .pid)" '.ranks[0] | .parent == $pid and
+		(.memory.live_peak_bytes | . > 100 * 1048576 and . < 110 * 1048576)' merged
+}
+
 @test "a record that somebody has cut, or removed, does the process no harm" {
 	local record
 	begin
@@ -96,6 +119,33 @@ at_any_moment() {
 	rm -f out.json.*
 	begin
 	rm out.json.*
+	sleep 0.3
+	kill -0 "$program"
+}
+
+@test "if the record cannot be made though the report can, there is one line" {
+	local name digits=$((249 - ${#BASHPID} - 5))
+	# The report's first name has ".PID.part" more, and fits; the record's has the host's as well.
+	name=$(printf "%0${digits}d.json" 0)
+	run -0 --separate-stderr preloaded PINALLOC_REPORT="$PWD/$name" "$programs/grow" 20
+	[[ "$stderr" == *"the record beside "*"/$name cannot be written: File name too long; if the process is killed, it leaves no report" ]]
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	[ "$(ls ./*.json*)" = "./$name" ]
+}
+
+@test "a full disk does it no harm, nor one that goes away" {
+	mkdir disk
+	mount -t tmpfs -o size=16k none disk
+	run -0 --separate-stderr preloaded PINALLOC_REPORT="$PWD/disk/out" "$programs/grow" 20
+	[[ "$stderr" == *"the record beside "*"/disk/out cannot be written: No space left on device; if the process is killed, it leaves no report" ]]
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	[ "$(ls disk)" = out ]
+	umount disk
+	mount -t tmpfs none disk
+	env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/disk/out.json" "$recorded" truth 2> said 3>&- &
+	program=$!
+	until compgen -G 'disk/out.json.*.running' > /dev/null; do sleep 0.01; done
+	umount -l disk
 	sleep 0.3
 	kill -0 "$program"
 }
