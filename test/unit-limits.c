@@ -19,6 +19,19 @@
 #define PIECES	16
 #define THREADS 8
 
+/* The linker puts this in place of the library's (--wrap): all that is pinned. */
+static size_t all_pinned;
+
+size_t __wrap_pin_os_status(const char *name)
+{
+	return all_pinned;
+}
+
+static void set_pinned(char *p, size_t n, bool is_on)
+{
+	all_pinned = (size_t)(p - heap);
+}
+
 static char *piece(size_t i)
 {
 	return heap + i * PIECE;
@@ -105,6 +118,8 @@ static void wait_a_second(void)
 	usleep(1100000);
 }
 
+static const struct case_word words[] = {{"pins:", set_pinned}, {NULL}};
+
 /* The errno values are those of real adapters, see regpool/ibverbs.h. */
 #define FULL(error) \
 	"full:" error " zero idle:16,1g,0,64 idle:16,1g,16,64 idle:16,1g,32,64 evicted>0 "
@@ -131,6 +146,8 @@ static const struct test_case cases[] = {
 	 "+Q most:3g a=0,2g Q:b=1g,2g reg=4g -b evict reg=2g Q:b=1g,2g+1?unpinned Q:c=1g,2g"},
 	{"it counts twice as locked memory, and one line names that limit",
 	 "+Q a=0,2g memlock:7g Q:b=0,2g?unpinned", "7.0 MiB of ulimit -l"},
+	{"what the program has locked itself is left of that limit first",
+	 "memlock:16g pins:10g a=0,3g pins:13g b=4g,1p?unpinned pins:30g c=5g,1p?unpinned"},
 	{"domains of several threads pin the same pages, each of which counts once",
 	 "most:5g call reg=0 most:2g zero hold:16,1g,0,1g?any served=2", NULL,
 	 shared_by_threads},
@@ -155,8 +172,8 @@ static const struct test_case cases[] = {
 	{"at a limit that is not told, as many are evicted as a call needs, and no more",
 	 "limit:16g idle:16,1g,0,1g a=f,256p evicted=1 b=f,3g evicted=4 c=0,1g evicted=5 "
 	 "hold:11,0,f,1g d=f,1g!ENOMEM bytes=16g-256p zero d=f,1g!ENOMEM tried=1"},
-	{"a call of unknown size evicts a granule, once", "idle:16,1g,0,1g call reg=15g", NULL,
-	 unknown_size},
+	{"a call of unknown size evicts a granule, once",
+	 "idle:16,1g,0,1g call reg=15g limit:15g a=f,3g/ld!ENOMEM reg=14g", NULL, unknown_size},
 	{"threads get all there is room for", "call", NULL, hidden_limit_for_threads},
 	{"a range too large for the adapter is libibverbs', but not in another PD",
 	 "mrsize:1g-1 +Q mrsize:none Q:a=0,1g?unpinned tried=1 +R R:b=0,1g",
@@ -177,7 +194,10 @@ static const struct test_case cases[] = {
 	{"what does not fit goes to libibverbs at once",
 	 "most:1p-1 a=0,1g?unpinned b=1,64?unpinned c=0,2g?unpinned tried=3"},
 	{"a memory region that cannot be deregistered still counts, and serves",
-	 ".0,1g deny:EBUSY evict! live=1 reg=1g deny:0 a=0,64 made=1"},
+	 ".0,1g deny:EBUSY evict! live=1 reg=1g deny:0 a=0,64 made=1 a>100,7 deny:EBUSY "
+	 "-a!EBUSY deny:0"},
+	{"where registration is off, no more keys are looked up",
+	 "status:0 A=0,64 fork_init A=1g,64!ENOMEM"},
 	{"if one cannot be deregistered, another is evicted, to the last but that one",
 	 "a=0,64 deny:a -a idle:2,1g,1g,64 mrs:3 b=f,8 c=3g,64 reg=2p evict! live=3"},
 	{"of many that are idle so many go as a request needs",
@@ -192,6 +212,7 @@ int main(int argc, char **argv)
 {
 	if (!make_case_heap(PIECES * PIECE))
 		return 99;
+	more_words = words;
 	run_cases(cases, PIN_ARRAY_SIZE(cases), argv);
 	return done_testing();
 }

@@ -32,6 +32,7 @@ size_t __wrap_malloc_usable_size(void *p)
 	return WORDS * sizeof(function *);
 }
 
+static const struct pin_ibverbs *theirs;
 static unsigned deregistered, reregistered, deallocated;
 
 static int their_dereg_mr(struct ibv_mr *mr)
@@ -50,7 +51,7 @@ static int their_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void 
 static int their_dealloc_pd(struct ibv_pd *pd)
 {
 	deallocated++;
-	return pin_ibverbs()->dealloc_pd(pd);
+	return theirs->dealloc_pd(pd);
 }
 
 static void other(void)
@@ -105,8 +106,17 @@ static void found(struct device *device)
 
 #define WORD(device, at, type) ((__typeof__(&type))(device)->words[at])
 
+/* As libibverbs' own, which calls what is among the words. */
+static int dealloc_by_word(struct ibv_pd *pd)
+{
+	struct device *its = (struct device *)verbs_get_ctx(pd->context);
+
+	return WORD(its, DEALLOC, their_dealloc_pd)(pd);
+}
+
 static void used(struct device *device)
 {
+	struct pin_ibverbs by_words = *pin_ibverbs();
 	__typeof__(&their_dereg_mr) dereg = WORD(device, DEREG, their_dereg_mr);
 	__typeof__(&their_dealloc_pd) dealloc = WORD(device, DEALLOC, their_dealloc_pd);
 	__typeof__(&their_rereg_mr) rereg = WORD(device, REREG, their_rereg_mr);
@@ -114,29 +124,39 @@ static void used(struct device *device)
 	char *heap = grow(&span, PIECE);
 	static char foreign[100];
 	struct ibv_mr *mr, *real;
+	uint32_t changes;
 
+	theirs = pin_ibverbs();
+	by_words.dealloc_pd = dealloc_by_word;
+	pin_ibverbs_replace(&by_words);
 	pin_domain_notice(pd);
 	mr = reg(pd, heap, 100, RIGHTS);
+	pin_mr_deregister(reg(pd, heap + PIECE / 2, 100, RIGHTS));
 	real = reg(pd, foreign, sizeof foreign, RIGHTS);
+	ok(dealloc(pd) == EBUSY && !deallocated && fake_verbs.live == 3,
+	   "a PD with a proxy is busy, and keeps what is idle");
 	ok(!rereg(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap + 200, 50, 0) &&
 		   !reregistered && mr->addr == heap + 200 && mr->length == 50,
 	   "ibv_rereg_mr of a proxy does not call the provider");
 	ok(!rereg(real, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, foreign, 50, 0) &&
 		   reregistered == 1,
 	   "ibv_rereg_mr of a real MR does");
-	ok(dealloc(pd) == EBUSY && !deallocated, "a PD with a proxy is busy");
+	changes = pin_state_changes();
+	ok(dealloc(pd) == EBUSY && deallocated == 1 && fake_verbs.live == 2 &&
+		   pin_state_changes() != changes,
+	   "if the provider keeps it, the heap's may be registered ahead again");
 	ok(!dereg(mr) && !deregistered && dereg(mr) == EINVAL,
 	   "deregistering a proxy does not call the provider, and twice is refused");
 	ok(!dereg(real) && deregistered == 1 && !fake_verbs.live,
-	   "the provider deregisters a real MR; the heap's went when the PD was to go");
-	ok(!dealloc(pd), "the PD can be deallocated");
+	   "the provider deregisters a real MR");
+	ok(!dealloc(pd) && deallocated == 2, "the PD can be deallocated");
+	pin_ibverbs_replace(theirs);
 	pd = pin_ibverbs()->alloc_pd(&device->extended.context);
-	ok(!dealloc(pd) && deallocated == 1, "an unknown PD is deallocated by the provider");
+	ok(!dealloc(pd) && deallocated == 3, "an unknown PD is deallocated by the provider");
 }
 
 #define LARGEST 88 /* bytes of a provider's structure */
 
-static const struct pin_ibverbs *theirs;
 static struct ibv_mr *inside, *behind;
 
 /* A provider that has its structures in a block of its own, the last at the end of the heap. */
@@ -166,6 +186,8 @@ static void pooled(void)
 	ok(pin_proxy_of(mr) && mr->lkey == inside->lkey && mr->length == 100 &&
 		   !memcmp(mr + 1, inside + 1, LARGEST - sizeof *mr),
 	   "a proxy has all of a structure in the middle of a block, where the heap ends");
+	ok(!pin_proxy_of((struct ibv_mr *)(void *)((char *)mr + PIN_GIB)),
+	   "what lies above all proxies is none");
 	ok(!pin_mr_deregister(mr) && !pin_domain_dealloc(pd) && !fake_verbs.live,
 	   "it is deregistered");
 	pin_ibverbs_replace(theirs);

@@ -214,19 +214,54 @@ static void failures(void)
 	must(pin_userpool_alloc(pool, PIN_GIB, 0, &p) == -ENOMEM, "growth does not fail");
 	must((p = take(pool, PIN_MIB)) && pin_userpool_destroy(pool) == -EBUSY,
 	     "the pool does not go on, or not stay");
+	must(pin_userpool_free(pool, (char *)p + 1) == -EINVAL, "it is no slice");
 	touch_error = 0;
 	must(counted == 64 * PIN_MIB && !pin_userpool_free(pool, p) &&
 		     !pin_userpool_destroy(pool) && given == taken && !counted,
 	     "something does not go back");
 }
 
+static struct pin_userpool *telling;
+static int answer;
+
+/* A pool that grew from there would call it again. */
+static int on_segment(void *start, size_t length, int is_added, void *arg)
+{
+	void *p;
+
+	must(!is_added || !telling || pin_userpool_alloc(telling, length, 0, &p) == -ENOMEM,
+	     "it grows");
+	return answer;
+}
+
+static void growth(void)
+{
+	const struct pin_userpool_options options = {
+		{64 * PIN_MIB, 0, PIN_NODE_HERE}, .grows = true, .on_segment = on_segment};
+	void *first, *second;
+
+	answer = EDQUOT;
+	must(pin_userpool_create(&options, &telling) == -EDQUOT && !counted, "it is made");
+	answer = 0;
+	must(!pin_userpool_create(&options, &telling), "it is not made");
+	first = take(telling, 64 * PIN_MIB);
+	second = take(telling, 3 * PIN_MIB);
+	must(second && counted == (64 + 8) * PIN_MIB, "it has %zd bytes", (ssize_t)counted);
+	must(!pin_userpool_free(telling, first) && !pin_userpool_free(telling, second) &&
+		     !pin_userpool_destroy(telling),
+	     "they are no slices");
+}
+
 /* --- PINALLOC_PREALLOC ---------------------------------------------------------------- */
 
 #define RESERVE (9 * PIECE) /* no multiple of threads or cells */
 
-/* If there is memory. */
+/* Behind so much of its span, if there is memory. */
 static void set_reserve(char *p, size_t n, bool is_on)
 {
+	span = p > heap ? NULL : span;
+	if (p > heap)
+		grow(&span, (size_t)(p - heap));
 	pin_options.prealloc = RESERVE;
 	fake_kernel.keeps_memory = false;
 	is_there = n;
@@ -419,8 +454,9 @@ static const struct case_word words[] = {
 #define ADAPTER(most, n_bytes, slices, n_live)                                                 \
 	{                                                                                      \
 		"pieces of " most " of a pool of " n_bytes " have slices, none over a border", \
-			"-P mrsize:" most " +P enable:P pool:" n_bytes ",0 all:" slices        \
-			" " n_live " refuses:" most "+1 -P +P enable:P all:" slices " destroy" \
+			"-P mrsize:" most " +P mrsize:none +Q enable:P pool:" n_bytes          \
+			",0 all:" slices " " n_live " refuses:" most                           \
+			"+1 -P +P enable:P all:" slices " destroy"                             \
 	}
 #define REFUSED " .0,64 .0,64 .0,64 +Q -Q live=1"
 
@@ -444,8 +480,12 @@ static const struct test_case cases[] = {
 	 "2.0 GiB of a pool are not registered ahead"},
 	{"but a slice may be, by itself",
 	 "enable:P most:4c pool:8c,0 slice:16m a=0,16m reg=16m -a destroy"},
+	{"an adapter that takes less than a granule has pieces of one",
+	 "-P mrsize:1m +P pool:4c,0 refuses:1g+1 slice:1g destroy"},
 	{"what cannot be touched is given back, and a pool that cannot grow goes on", "call",
 	 NULL, failures},
+	{"a pool grows by an eighth at least, but not from its own on_segment", "call", NULL,
+	 growth},
 	{"a reserve above the limit is not made, and one line says so",
 	 "reserve:0,1 most:9g-1" REFUSED,
 	 "PINALLOC_PREALLOC: 18.0 MiB of heap are not reserved: less may be pinned"},
@@ -455,6 +495,8 @@ static const struct test_case cases[] = {
 	{"the first request makes the reserve, malloc gets it, and all domains have it",
 	 "reserve:0,1 .0,64 bytes=9g+1p there pinned:1 zero .4g+256p,4g+256p tried=0 +Q "
 	 "Q:.0,64 pinned:2 -Q pinned:1"},
+	{"so is what lies before it in its span", "reserve:8g,1 .0,64 bytes=17g+1p"},
+	{"unless that is longer", "reserve:10g,1 .0,64 bytes=9g+1p"},
 };
 
 int main(int argc, char **argv)
