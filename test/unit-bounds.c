@@ -126,6 +126,27 @@ static void small(void)
 	set_kinds(PIN_KIND_NONE);
 }
 
+/* Where nothing is resident its blocks are not looked for: so borders are in this one already.
+ */
+static void begun(void)
+{
+	struct pin_cells it = pin_cells_of(span, CELL);
+	struct pin_range cell;
+	unsigned wrong = 0;
+
+	mark_block(heap, 8 * CELL, true);
+	fake_touch(heap, 4 * CELL);
+	fake_kernel.keeps_memory = true;
+	if (pin_granules_ensure(it.end))
+		abort();
+	pin_granules_probe((struct pin_range){it.start, it.end});
+	while (pin_cells_next(&it, &cell))
+		wrong += pin_range_length(cell) > CELL;
+	ok(!wrong, "in a block that is resident in part cells have their size: %u do not",
+	   wrong);
+	set_kinds(PIN_KIND_NONE);
+}
+
 static void sizes(void)
 {
 	size_t cell = pin_choice_cell_size(SIZE_MAX);
@@ -141,11 +162,13 @@ static void cells(void)
 {
 	static const size_t most[] = {1, 16, 300, 700, 3000, 10000, 100000};
 
+	pin_reserve_carve(PIECE); /* so that the span does not begin on a border */
 	heap = grow(&span, SPAN_LENGTH);
 	sizes();
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(most); i++)
 		followed(most[i]);
 	small();
+	begun();
 }
 
 /* --- registrations -------------------------------------------------------------------- */

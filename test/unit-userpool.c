@@ -462,9 +462,7 @@ static const struct case_word words[] = {
 
 static const struct test_case cases[] = {
 	ADAPTER("14c", "64c", "4c,14", "live>3 live<7"),
-#ifndef __SANITIZE_THREAD__ /* which takes 24 GiB for the tables of this one */
-	ADAPTER("768c", "1600c", "256c,6", "live>1 live<5"),
-#endif
+	ADAPTER("96c", "200c", "32c,6", "live>1 live<5"),
 	ADAPTER("4g", "50g", "3m,25", "live>11 live<15"),
 	{"memory regions end on borders of pages of 1 GiB",
 	 "-P mrsize:14c +P enable:P pool:40c,4c ends:4c all:4c,10 destroy"},
