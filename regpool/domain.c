@@ -99,8 +99,8 @@ void pin_domain_add(struct ibv_pd *pd)
 	pthread_mutex_lock(&domains_lock);
 	domain = free_slot(pin_domain_device(pd->context));
 	if (domain) {
-		if (pin_ibverbs_of(pd->context)->query_device(pd->context, &attr))
-			attr.max_mr_size = 0;
+		/* Where this fails it leaves the zeroes. */
+		pin_ibverbs_of(pd->context)->query_device(pd->context, &attr);
 		domain->max_mr_size = attr.max_mr_size ? attr.max_mr_size : SIZE_MAX;
 		atomic_store(&domain->context, pd->context);
 		atomic_store_explicit(&domain->pd, pd, memory_order_release);

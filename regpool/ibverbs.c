@@ -93,6 +93,7 @@ static bool read_object(struct object *object, const struct dl_phdr_info *info)
 	return object->symbols && object->names && object->hash;
 }
 
+/* What an object defines has a version that it defines, too. */
 static bool has_version(const struct object *object, uint32_t symbol, const char *version)
 {
 	const ElfW(Verdef) *definition = object->definitions;
@@ -103,8 +104,6 @@ static bool has_version(const struct object *object, uint32_t symbol, const char
 	wanted = object->versions[symbol] & 0x7fffu;
 	while (definition->vd_ndx != wanted && definition->vd_next)
 		definition = (const void *)((const char *)definition + definition->vd_next);
-	if (definition->vd_ndx != wanted)
-		return false;
 	return !strcmp(object->names +
 			       ((const ElfW(Verdaux) *)(const void *)((const char *)definition +
 								      definition->vd_aux))

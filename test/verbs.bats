@@ -14,7 +14,8 @@ setup_file() {
 			struct ibv_pd *pd = ibv_alloc_pd(ibv_open_device(ibv_get_device_list(NULL)[0]));
 			struct ibv_mr *mr = ibv_reg_mr(pd, malloc(4096), 4096, 1);
 			/* That makes these symbols of the program, with addresses, which it does not define. */
-			void *volatile taken[] = {ibv_reg_mr_iova2, ibv_dereg_mr, ibv_alloc_pd, ibv_query_device};
+			void *volatile taken[] = {ibv_reg_mr_iova2, ibv_dereg_mr, ibv_alloc_pd, ibv_query_device,
+						  ibv_get_device_list, ibv_free_device_list};
 
 			return !taken[0] || !mr || ibv_dereg_mr(mr);
 		}
