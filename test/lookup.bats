@@ -25,6 +25,7 @@ looked_up() {
 		dealloc: a domain with registrations is busy and usable, and can be deallocated without them
 		lazy PINALLOC_REGISTER=lazy: only requested memory is registered
 		off PINALLOC_REGISTER=off: no block has keys
+		errors PINALLOC_LOG=error: what is wrong of a pool or a slice is refused by name
 	END
 }
 

@@ -134,8 +134,76 @@ setup_file() {
 			       puts("opened") < 0;
 		}
 	END
+	# Caches of libfabric, Open MPI and UCX, each found at another time. The status says what is not so.
+	cat > "$work/caches.c" <<- 'END'
+		#define _GNU_SOURCE
+		#include <dlfcn.h>
+		#include <infiniband/verbs.h>
+		#include <stdbool.h>
+		#include <stdlib.h>
+		#include <sys/mman.h>
+		#include <sys/wait.h>
+		#include <unistd.h>
+
+		#define PAGE 4096
+		#define must(holds) ((holds) ? (void)0 : _exit(__LINE__))
+
+		static bool (*may_cache)(const void *, size_t);
+		static char *heap, *pages;
+		static _Atomic unsigned n_mpi, n_ucx;
+
+		static void *load(const char *path, void (*hook)(void *, size_t), const char *name)
+		{
+			void *file = dlopen(path, RTLD_NOW);
+
+			*(void (**)(void *, size_t))dlsym(file, "listener_hook") = hook;
+			return dlsym(file, name);
+		}
+
+		/* Open MPI aborts if a registration in use begins there. Heap that is going is not cached. */
+		static void tell_mpi(void *addr, size_t n)
+		{
+			must((size_t)addr % PAGE && !may_cache(heap + 16 * PAGE, 1));
+			n_mpi++;
+		}
+
+		static void tell_ucx(void *addr, size_t n) { n_ucx++; }
+
+		int main(void)
+		{
+			struct ibv_mr *(*by_ucx)(__typeof__(&ibv_reg_mr), struct ibv_pd *, void *, size_t, int);
+			struct ibv_context *context;
+			struct ibv_pd *pd;
+			int status;
+
+			heap = aligned_alloc(PAGE, 32 * PAGE);
+			pages = mmap(NULL, 9 * PAGE, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			may_cache = load("./libfabric.so.1", NULL, "listener_subscribe");
+			context = ibv_open_device(ibv_get_device_list(NULL)[0]);
+			must(may_cache(heap, 1) != !!getenv("FI_MR_CACHE_MONITOR"));
+			may_cache = load("./other-libfabric.so.1", NULL, "listener_subscribe");
+			pd = ibv_alloc_pd(context);
+			must(may_cache(heap, 1) != !!getenv("FI_MR_CACHE_MONITOR"));
+			load("./libopen-pal.so.40", tell_mpi, "listener_hook");
+			by_ucx = load("./libucm.so.0", tell_ucx, "listener_register");
+			must(by_ucx(ibv_reg_mr, pd, pages, PAGE, 1) && n_ucx && !n_mpi);
+			must(ibv_reg_mr(pd, pages + 4 * PAGE, PAGE, 1) && n_ucx == 1);
+			must(getenv("FI_MR_CACHE_MONITOR") || may_cache(pages + 4 * PAGE, PAGE));
+			must(!may_cache(pages + 4 * PAGE, PAGE + 1) && !may_cache(pages + 3 * PAGE, 2 * PAGE));
+			must(ibv_reg_mr(pd, heap, 1, 1) && !madvise(heap, PAGE, MADV_DONTNEED) && n_mpi && n_ucx == 2);
+			n_ucx = 0;
+			if (!fork()) {
+				pd = ibv_alloc_pd(ibv_open_device(ibv_get_device_list(NULL)[0]));
+				must(by_ucx(ibv_reg_mr, pd, pages, PAGE, 1) && n_ucx);
+				must(ibv_reg_mr(pd, pages, PAGE, 1) && n_ucx == 1);
+				_exit(0);
+			}
+			return wait(&status) < 0 ? 1 : WEXITSTATUS(status);
+		}
+	END
 	cd "$work"
-	gcc -w -O1 -fno-pie -c register.c two.c newer.c opens.c
+	gcc -w -O1 -fno-pie -c register.c two.c newer.c opens.c caches.c
+	gcc -O1 -shared -fPIC -fvisibility=hidden -o libucm.so.0 "$top_srcdir/test/programs/listener.c"
 	mkdir fake
 	cd fake
 	gcc -std=gnu11 -O1 -I"$top_srcdir" -I"$top_builddir" -fPIC -fvisibility=hidden -c \
@@ -205,8 +273,7 @@ registers() {
 
 @test "requests by the functions of newer releases are served, or passed on and forgotten" {
 	made_with libibverbs.so.1 newer
-	gcc -O1 -shared -fPIC -fvisibility=hidden -o libucm.so.0 "$top_srcdir/test/programs/listener.c"
-	succeeds ./libucm.so.0
+	succeeds "$work/libucm.so.0"
 	jq -e '.registration.served == 1 and .registration.passed_through == 5 and
 		.watch.forgotten == 2' "$report"
 }
@@ -215,4 +282,16 @@ registers() {
 	sed 's/ibv_reg_mr_ex\|ibv_reg_buf_mr/no_such_&/' "$top_srcdir/test/fake-ibverbs.map" > map
 	made_with libibverbs.so.1 newer map
 	succeeds
+}
+
+@test "caches are found when a device is opened, or a domain made, and hear what concerns them" {
+	local name
+	allowed userfaultfd
+	made_with libibverbs.so.1 caches
+	for name in libucm.so.0 libopen-pal.so.40 libfabric.so.1 other-libfabric.so.1; do
+		cp "$work/libucm.so.0" $name
+	done
+	export PINALLOC_LOG=error
+	succeeds
+	FI_MR_CACHE_MONITOR=disabled succeeds
 }
