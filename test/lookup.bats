@@ -12,6 +12,7 @@ setup_file() {
 # looked_up CASE [NAME=VALUE]
 looked_up() {
 	succeeds "${@:2}" "$programs/rdma-script" "${script[$1]}"
+	[ "$1" != off ] || jq -e '.registration.domains == []' "$report"
 }
 
 @test "each case of keys" {

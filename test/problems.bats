@@ -9,11 +9,12 @@ shared() {
 }
 
 # As XALT does, it starts a program from its constructor and its destructor; as Darshan does, it
-# stands before open and write.
+# stands before open and write. What it runs before fork(), installed before anything is allocated, allocates.
 tool() {
 	shared tool <<- 'END'
 		#define _GNU_SOURCE
 		#include <dlfcn.h>
+		#include <pthread.h>
 		#include <stdio.h>
 		#include <stdlib.h>
 		#include <string.h>
@@ -42,7 +43,12 @@ tool() {
 			fprintf(stderr, "tool: %s, status %d, %s\n", copy, status, writes ? "wrote" : "");
 			free(copy);
 		}
-		__attribute__((constructor)) static void begin(void) { start("begin"); }
+		static void before_fork(void) { free(malloc(1 << 24)); }
+		__attribute__((constructor)) static void begin(void)
+		{
+			pthread_atfork(before_fork, NULL, NULL);
+			start("begin");
+		}
 		__attribute__((destructor)) static void end(void) { start("end"); }
 	END
 }
@@ -78,8 +84,8 @@ recorder() {
 	local order
 	tool
 	for order in "$PWD/tool.so:$library" "$library:$PWD/tool.so"; do
-		run -3 --separate-stderr env LD_PRELOAD="$order" PINALLOC_REPORT="$report" \
-			python3 -c 'import os, sys; os.write(1, b"x" * len([str(i) for i in range(99)])); sys.exit(3)'
+		run -3 --separate-stderr timeout $((60 * ${TIMEOUT_SCALE:-1})) \
+			env LD_PRELOAD="$order" PINALLOC_REPORT="$report" python3 -c 'import os, sys; os.write(1, b"x" * len([str(i) for i in range(99)])); sys.exit(3)'
 		echo "$order: $stderr"
 		[ "${#output}" -eq 99 ]
 		[[ "$stderr" == "tool: begin, status 0, "*$'\n'"tool: end, status 0, wrote" ]]
@@ -100,36 +106,45 @@ recorder() {
 	done
 }
 
-@test "what RTLD_DEEPBIND loads has libc's free, as with any preloaded allocator" {
+@test "what RTLD_DEEPBIND loads has libc's blocks, of no usable size, and free, as with any preloaded allocator" {
 	shared plugin <<- 'END'
 		#include <stdlib.h>
 		void take(void *p) { free(p); }
+		void *give(void) { return malloc(100); }
 	END
 	gcc -O1 -Wall -Werror -fno-builtin -o host -x c - <<- 'END'
 		#define _GNU_SOURCE
 		#include <dlfcn.h>
+		#include <malloc.h>
+		#include <stdio.h>
 		#include <stdlib.h>
 		int main(int argc, char **argv)
 		{
 			void *plugin = dlopen("./plugin.so", RTLD_NOW | (argc > 1 ? RTLD_DEEPBIND : 0));
-			void (*take)(void *);
+			void (*take)(void *), *(*give)(void);
 			*(void **)&take = dlsym(plugin, "take");
+			*(void **)&give = dlsym(plugin, "give");
+			dprintf(1, "%zu\n", malloc_usable_size(give()));
 			take(malloc(100));
 			return 0;
 		}
 	END
 	run -0 preloaded ./host
-	[ -z "$output" ]
+	[ "$output" -ge 100 ]
 	run -134 preloaded ./host deep
-	[[ "$output" == *"free(): invalid "* ]]
+	[[ "$output" == 0$'\n'*"free(): invalid "* ]]
 }
 
-@test "libc's functions by ctypes: looked up in the whole program they are the heap's" {
+@test "libc's functions by ctypes: looked up in the whole program they are the heap's, and do as libc's" {
 	cat > ffi.py <<- 'END'
 		import ctypes, sys
 		libc = ctypes.CDLL(sys.argv[1] if sys.argv[1:] else None)
-		libc.strdup.restype = ctypes.c_void_p
+		libc.strdup.restype = libc.malloc.restype = libc.memalign.restype = ctypes.c_void_p
 		libc.free(ctypes.c_void_p(libc.strdup(b"hello")))
+		assert not any(libc.memalign(8, 8) % 16 for i in range(99))
+		assert libc.malloc(ctypes.c_size_t(3 << 30))
+		libc.mallinfo.restype = type("mallinfo", (ctypes.Structure,), {"_fields_": [("f%d" % i, ctypes.c_int) for i in range(10)]})
+		assert libc.mallinfo().f7 > 0
 		print("ok")
 	END
 	[ "$(python3 ffi.py libc.so.6)" = ok ]
