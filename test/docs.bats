@@ -220,14 +220,6 @@ paths() {
 	done
 }
 
-@test "every command in bench/RESULTS can be run" {
-	cd "$top_srcdir"
-	executable() {
-		[ -f "$1" ] && [ -x "$1" ]
-	}
-	rows executable < <(grep -oE '(^    |`)(bench|test)/[a-z/-]+' bench/RESULTS | grep -oE '[a-z].*' | sort -u)
-}
-
 # They are no part of a build, and use names of the library. mpicc is gcc with the directory of mpi.h.
 # bats test_tags=slow
 @test "every program of bench/ compiles without a warning" {

@@ -181,16 +181,6 @@ recorder() {
 	[ "$(figure "$report" .program)" = python3 ]
 }
 
-@test "\$LIB in the path of the library stands for the system's directory" {
-	local directory
-	for directory in lib lib64 "lib/$(gcc -print-multiarch)"; do
-		mkdir -p "$directory"
-		ln -sf "$library" "$directory/libpinalloc.so"
-	done
-	run -0 env LD_PRELOAD="$PWD/\$LIB/libpinalloc.so" PINALLOC_HELP=1 /bin/true
-	[[ "$output" == *PINALLOC_LOG* ]]
-}
-
 # section NAME: the tags of a section of pinalloc-problems(7).
 section() {
 	awk -v name="$1" '/^\.Sh/ { on = $0 == ".Sh " name } on && sub(/^\.It (Li )?/, "")' \

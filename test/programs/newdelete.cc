@@ -2,32 +2,20 @@
 //
 // newdelete SECTION: holds the operators new and delete to the standard's rules;
 // prints TAP. To be run with PINALLOC_REGISTER=off, like surface.
-#include "preload/pinalloc.h"
 #include "test/tap.h"
 
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <dlfcn.h>
 #include <map>
 #include <new>
 #include <string>
 #include <sys/resource.h>
 #include <thread>
-#include <vector>
 
 namespace
 {
 
 const std::size_t mib = 1 << 20;
-
-bool in_heap(const void *p, std::size_t size)
-{
-	auto no_pd = reinterpret_cast<ibv_pd *>(4711);
-	pinalloc_key key;
-
-	return p && pinalloc_lookup && pinalloc_lookup(no_pd, p, size, 0, &key) == -ENOMEM;
-}
 
 template <class F> bool throws_bad_alloc(F f)
 {
@@ -39,10 +27,6 @@ template <class F> bool throws_bad_alloc(F f)
 	}
 	return false;
 }
-
-// Filled before main(), by constructors that allocate.
-std::map<std::string, std::vector<int>> table = {{"a", {1, 2, 3}},
-						 {"b", std::vector<int>(100000, 7)}};
 
 void *reserve;
 
@@ -104,12 +88,6 @@ void test_exhausted()
 	ok(caught, "new throws bad_alloc with no memory left at all");
 }
 
-void test_statics()
-{
-	ok(table["b"].size() == 100000 && table["a"][2] == 3, "constructors ran before main");
-	ok(in_heap(table["b"].data(), 100000 * sizeof(int)), "and allocated from the heap");
-}
-
 } // namespace
 
 // Answers instead of libc's, as long as it is to fail for want of memory.
@@ -125,7 +103,6 @@ int main(int argc, char **argv)
 	const std::map<std::string, void (*)()> sections = {
 		{"room", test_room},
 		{"exhausted", test_exhausted},
-		{"statics", test_statics},
 	};
 	auto section = sections.find(argc == 2 ? argv[1] : "");
 
