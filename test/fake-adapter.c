@@ -200,20 +200,12 @@ static int post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr, struct ibv_s
 
 PIN_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-	struct ibv_srq *srq = new_object(sizeof *srq);
-
-	if (srq)
-		srq->pd = pd;
-	return srq;
+	return new_object(sizeof(struct ibv_srq));
 }
 
 PIN_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-	struct ibv_ah *ah = new_object(sizeof *ah);
-
-	if (ah)
-		ah->pd = pd;
-	return ah;
+	return new_object(sizeof(struct ibv_ah));
 }
 
 PIN_EXPORT struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,

@@ -69,13 +69,6 @@ recorder() {
 			calls++;
 			return next(n);
 		}
-		void free(void *p)
-		{
-			static void (*next)(void *);
-			if (!next)
-				*(void **)&next = dlsym(RTLD_NEXT, "free");
-			next(p);
-		}
 		__attribute__((destructor)) static void end(void) { fprintf(stderr, "%lu calls\n", calls); }
 	END
 }

@@ -28,9 +28,3 @@ exported() {
 	[ -z "$output" ]
 	[ "$(exported "$library" | grep -c 'T ibv_')" -gt 10 ]
 }
-
-@test "functions that other libraries patch in libc are not interposed" {
-	for name in mmap munmap mremap madvise brk sbrk shmat shmdt; do
-		run ! grep -E "[TW] $name(@|$)" <(exported "$library")
-	done
-}

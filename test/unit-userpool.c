@@ -79,6 +79,19 @@ int __wrap_pin_touch(void *start, size_t n_bytes, uint32_t node, unsigned n_thre
 	return touch_error;
 }
 
+static struct pin_userpool *telling; /* which its on_segment asks for more */
+static int answer;
+
+/* A pool that grew from there would call it again. */
+static int on_segment(void *start, size_t length, int is_added, void *arg)
+{
+	void *p;
+
+	must(!is_added || !telling || pin_userpool_alloc(telling, length, 0, &p) == -ENOMEM,
+	     "it grows");
+	return answer;
+}
+
 static struct pin_userpool *create_with(struct pin_userpool_options options)
 {
 	struct pin_userpool *pool = NULL;
@@ -89,7 +102,7 @@ static struct pin_userpool *create_with(struct pin_userpool_options options)
 static struct pin_userpool *create(size_t n_bytes, size_t page_size, bool grows)
 {
 	return create_with((struct pin_userpool_options){
-		.need = {n_bytes, page_size, PIN_NODE_HERE}, .grows = grows});
+		{n_bytes, page_size, PIN_NODE_HERE}, .grows = grows, .on_segment = on_segment});
 }
 
 static void *take(struct pin_userpool *pool, size_t n_bytes)
@@ -201,7 +214,7 @@ static void destroy(char *p, size_t n, bool is_on)
 static void failures(void)
 {
 	struct pin_userpool *pool;
-	void *p;
+	void *p, *q;
 
 	touch_error = -ENOMEM;
 	must(!create(PIN_GIB, 0, false) && taken == 1 && given == 1 && !counted,
@@ -212,44 +225,20 @@ static void failures(void)
 	     "a size makes the pool grow by less");
 	touch_error = -ENOMEM;
 	must(pin_userpool_alloc(pool, PIN_GIB, 0, &p) == -ENOMEM, "growth does not fail");
-	must((p = take(pool, PIN_MIB)) && pin_userpool_destroy(pool) == -EBUSY,
+	must((p = take(pool, 64 * PIN_MIB)) && pin_userpool_destroy(pool) == -EBUSY,
 	     "the pool does not go on, or not stay");
 	must(pin_userpool_free(pool, (char *)p + 1) == -EINVAL, "it is no slice");
 	touch_error = 0;
-	must(counted == 64 * PIN_MIB && !pin_userpool_free(pool, p) &&
+	answer = EDQUOT;
+	must(pin_userpool_alloc(pool, 1, 0, &q) == -EDQUOT && counted == 64 * PIN_MIB,
+	     "on_segment does not refuse");
+	answer = 0;
+	telling = pool;
+	must((q = take(pool, 3 * PIN_MIB)) && counted == (64 + 8) * PIN_MIB,
+	     "it does not grow by an eighth");
+	must(!pin_userpool_free(pool, p) && !pin_userpool_free(pool, q) &&
 		     !pin_userpool_destroy(pool) && given == taken && !counted,
 	     "something does not go back");
-}
-
-static struct pin_userpool *telling;
-static int answer;
-
-/* A pool that grew from there would call it again. */
-static int on_segment(void *start, size_t length, int is_added, void *arg)
-{
-	void *p;
-
-	must(!is_added || !telling || pin_userpool_alloc(telling, length, 0, &p) == -ENOMEM,
-	     "it grows");
-	return answer;
-}
-
-static void growth(void)
-{
-	const struct pin_userpool_options options = {
-		{64 * PIN_MIB, 0, PIN_NODE_HERE}, .grows = true, .on_segment = on_segment};
-	void *first, *second;
-
-	answer = EDQUOT;
-	must(pin_userpool_create(&options, &telling) == -EDQUOT && !counted, "it is made");
-	answer = 0;
-	must(!pin_userpool_create(&options, &telling), "it is not made");
-	first = take(telling, 64 * PIN_MIB);
-	second = take(telling, 3 * PIN_MIB);
-	must(second && counted == (64 + 8) * PIN_MIB, "it has %zd bytes", (ssize_t)counted);
-	must(!pin_userpool_free(telling, first) && !pin_userpool_free(telling, second) &&
-		     !pin_userpool_destroy(telling),
-	     "they are no slices");
 }
 
 /* --- PINALLOC_PREALLOC ---------------------------------------------------------------- */
@@ -480,10 +469,9 @@ static const struct test_case cases[] = {
 	 "enable:P most:4c pool:8c,0 slice:16m a=0,16m reg=16m -a destroy"},
 	{"an adapter that takes less than a granule has pieces of one",
 	 "-P mrsize:1m +P pool:4c,0 refuses:1g+1 slice:1g destroy"},
-	{"what cannot be touched is given back, and a pool that cannot grow goes on", "call",
-	 NULL, failures},
-	{"a pool grows by an eighth at least, but not from its own on_segment", "call", NULL,
-	 growth},
+	{"what cannot be touched, or nobody wants, is given back; and a pool that cannot grow "
+	 "goes on, and grows by an eighth later, but not from its own on_segment",
+	 "call", NULL, failures},
 	{"a reserve above the limit is not made, and one line says so",
 	 "reserve:0,1 most:9g-1" REFUSED,
 	 "PINALLOC_PREALLOC: 18.0 MiB of heap are not reserved: less may be pinned"},
