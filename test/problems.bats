@@ -146,23 +146,6 @@ recorder() {
 	[ "$(preloaded python3 ffi.py)" = ok ]
 }
 
-@test "a limit on addresses is obeyed if it is there at the start, and not later" {
-	cat > limit.py <<- 'END'
-		import mmap, resource, sys, threading
-		limit = 4 << 30
-		if sys.argv[1:]:
-		    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-		threading.Thread(target=lambda: mmap.mmap(-1, 1 << 20)).start()
-		try:
-		    bytearray(limit)
-		except MemoryError:
-		    print("refused")
-	END
-	run preloaded python3 limit.py late
-	[[ "$output" == *"can't start new thread"* ]]
-	[ "$(prlimit --as=4294967296 env LD_PRELOAD="$library" python3 limit.py)" = refused ]
-}
-
 @test "an audit library takes the loader's setting for more thread-local storage" {
 	shared audit <<- 'END'
 		#include <link.h>

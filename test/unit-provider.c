@@ -299,22 +299,21 @@ static void objects(struct device *device)
 /* Structures of libraries that are older and newer than the headers. */
 static void contexts(void)
 {
-	const size_t more[] = {0, 8, 24, 48, 4096}, least = sizeof(struct ibv_context) + 8;
+	const size_t known = sizeof(struct verbs_context),
+		     least = sizeof(struct ibv_context) + 8,
+		     sizes[] = {least, known, known + 8, known + 24, known + 48, known + 4096};
 	unsigned wrong = 0;
 
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(more); i++)
-		for (size_t size = sizeof(struct verbs_context) + more[i], n = 0; n < 2;
-		     size = least, n++) {
-			void **words = calloc(1, size);
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(sizes); i++) {
+		void **words = calloc(1, sizes[i]), **last = words + (sizes[i] - least) / 8;
 
-			for (size_t at = 0; at < (size - least) / sizeof *words; at += 2)
-				words[at] = (void *)(uintptr_t)objects;
-			words[(size - least) / sizeof *words] = (void *)size;
-			wrong += pin_ibverbs_context_in(
-					 (struct verbs_context *)(void *)words) !=
-				 (void *)((char *)words + size - sizeof(struct ibv_context));
-			free(words);
-		}
+		for (void **it = words; it < last; it += 2)
+			*it = (void *)(uintptr_t)objects;
+		*last = (void *)sizes[i];
+		wrong += pin_ibverbs_context_in((struct verbs_context *)(void *)words) !=
+			 (void *)(last + 1);
+		free(words);
+	}
 	ok(!wrong, "the context within a structure of any release is found: %u are not", wrong);
 }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 //
-// newdelete SECTION: holds the operators new and delete to the standard's rules;
+// newdelete room | exhausted: holds the operators new and delete to the standard's rules;
 // prints TAP. To be run with PINALLOC_REGISTER=off, like surface.
 #include "test/tap.h"
 
 #include <cstdlib>
 #include <dlfcn.h>
-#include <map>
 #include <new>
 #include <string>
 #include <sys/resource.h>
@@ -100,14 +99,8 @@ extern "C" void *dlopen(const char *name, int mode) noexcept
 
 int main(int argc, char **argv)
 {
-	const std::map<std::string, void (*)()> sections = {
-		{"room", test_room},
-		{"exhausted", test_exhausted},
-	};
-	auto section = sections.find(argc == 2 ? argv[1] : "");
-
-	if (section == sections.end())
+	if (argc != 2)
 		return 2;
-	section->second();
+	argv[1] == std::string("room") ? test_room() : test_exhausted();
 	return done_testing();
 }
