@@ -2,10 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: C++ allocates from the same heap, by the rules of the standard, and a C program does not
 # need libstdc++ for that.
-
-setup() {
-	load helper
-}
+load helper
 
 # newdelete SECTION: runs the checks of one section under the library.
 newdelete() {
@@ -20,7 +17,6 @@ newdelete() {
 }
 
 @test "every form of new behaves as libstdc++'s, with a handler, also for invalid alignments; delete takes its blocks" {
-	cd "$BATS_TEST_TMPDIR"
 	"$programs/answers" new > plain
 	[ "$(grep -c 'a block elsewhere' plain)" -gt 600 ]
 	[ "$(grep -c 'throws, 3 calls' plain)" -gt 100 ]

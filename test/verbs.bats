@@ -167,7 +167,7 @@ setup_file() {
 				must(ibv_reg_mr(pd, pages, PAGE, 1) && n_ucx == 1);
 				_exit(0);
 			}
-			return wait(&status) < 0 ? 1 : WEXITSTATUS(status);
+			return wait(&status) < 0 || status;
 		}
 	END
 	cd "$work"
