@@ -81,28 +81,26 @@ int __wrap_pin_touch(void *start, size_t n_bytes, uint32_t node, unsigned n_thre
 
 static struct pin_userpool *telling; /* which its on_segment asks for more */
 static int answer;
+static const char *base; /* of the last segment */
 
 /* A pool that grew from there would call it again. */
 static int on_segment(void *start, size_t length, int is_added, void *arg)
 {
 	void *p;
 
+	base = start;
 	must(!is_added || !telling || pin_userpool_alloc(telling, length, 0, &p) == -ENOMEM,
 	     "it grows");
 	return answer;
 }
 
-static struct pin_userpool *create_with(struct pin_userpool_options options)
+static struct pin_userpool *create(size_t n_bytes, size_t page_size, bool grows)
 {
+	const struct pin_userpool_options options = {
+		{n_bytes, page_size, PIN_NODE_HERE}, .grows = grows, .on_segment = on_segment};
 	struct pin_userpool *pool = NULL;
 
 	return pin_userpool_create(&options, &pool) ? NULL : pool;
-}
-
-static struct pin_userpool *create(size_t n_bytes, size_t page_size, bool grows)
-{
-	return create_with((struct pin_userpool_options){
-		{n_bytes, page_size, PIN_NODE_HERE}, .grows = grows, .on_segment = on_segment});
 }
 
 static void *take(struct pin_userpool *pool, size_t n_bytes)
@@ -314,7 +312,6 @@ static struct slice {
 	char *start;
 	size_t n_bytes;
 } held[8192];
-static const char *base; /* the pool's memory */
 
 static bool claim(const struct slice *slice, bool now)
 {
@@ -329,12 +326,6 @@ static bool claim(const struct slice *slice, bool now)
 	return good;
 }
 
-static int note_base(void *start, size_t length, int is_added, void *arg)
-{
-	base = start;
-	return 0;
-}
-
 /* What there is, in pieces of so much. */
 static struct pin_userpool *pool_of(size_t n_bytes, size_t piece)
 {
@@ -343,8 +334,7 @@ static struct pin_userpool *pool_of(size_t n_bytes, size_t piece)
 
 	fake_verbs.max_mr_size = piece;
 	pd = new_pd();
-	pool = create_with((struct pin_userpool_options){.need = {n_bytes, 0, PIN_NODE_HERE},
-							 .on_segment = note_base});
+	pool = create(n_bytes, 0, false);
 	pin_domain_dealloc(pd);
 	fake_verbs.max_mr_size = SIZE_MAX;
 	return pool;

@@ -71,8 +71,6 @@ setup_file() {
 	END
 	# Of rdma-core 61 and later, whose headers may not be here.
 	cat > "$work/newer.c" <<-'END'
-		enum { FD = 4, HINT = 16 };
-
 		int main(int argc, char **argv)
 		{
 			__typeof__(&ibv_reg_mr_ex) extended = dlsym(RTLD_DEFAULT, "ibv_reg_mr_ex");
@@ -83,14 +81,14 @@ setup_file() {
 			void *place = &own;
 
 			own.addr = mmap(NULL, 8192, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-			fd.comp_mask = FD;
+			fd.comp_mask = 4; /* of a dma-buf */
 			iova.comp_mask |= IBV_REG_MR_MASK_IOVA;
 			if (argc == 1)
 				return extended(pd, &heap) || errno != EOPNOTSUPP ||
 				       buffer(pd, place, own.addr, 4096, 1) || errno != EOPNOTSUPP;
 			if (!dlopen(argv[1], RTLD_NOW) || !extended(pd, &heap))
 				return 1;
-			heap.comp_mask |= HINT;
+			heap.comp_mask |= 16; /* with a hint */
 			return !extended(pd, &heap) || !extended(pd, &own) || !extended(pd, &fd) ||
 			       !extended(pd, &iova) || !buffer(pd, place, own.addr + 4096, 4096, 1);
 		}
