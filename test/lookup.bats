@@ -35,7 +35,3 @@ looked_up() {
 	succeeds "$programs/rdma-script" "$(reporting "$called")"
 	jq -e '.registration.mr_created > 0 and .program == "rdma-script"' "$called"
 }
-
-@test "without the library the functions are absent, and the program notices" {
-	run -3 adapted "$programs/rdma-script" "${script[keys]}"
-}

@@ -184,10 +184,9 @@ static void pooled(void)
 	inside = (struct ibv_mr *)(void *)(heap + PIECE - LARGEST);
 	mr = reg(pd, heap, 100, RIGHTS);
 	ok(pin_proxy_of(mr) && mr->lkey == inside->lkey && mr->length == 100 &&
-		   !memcmp(mr + 1, inside + 1, LARGEST - sizeof *mr),
+		   !memcmp(mr + 1, inside + 1, LARGEST - sizeof *mr) &&
+		   !pin_proxy_of((struct ibv_mr *)(void *)((char *)mr + PIN_GIB)),
 	   "a proxy has all of a structure in the middle of a block, where the heap ends");
-	ok(!pin_proxy_of((struct ibv_mr *)(void *)((char *)mr + PIN_GIB)),
-	   "what lies above all proxies is none");
 	ok(!pin_mr_deregister(mr) && !pin_domain_dealloc(pd) && !fake_verbs.live,
 	   "it is deregistered");
 	pin_ibverbs_replace(theirs);

@@ -78,19 +78,18 @@ setup_file() {
 			struct ibv_mr_init_attr heap = {4096, 1, IBV_REG_MR_MASK_ADDR, 0, malloc(4096)};
 			struct ibv_mr_init_attr own = heap, fd = heap, iova = heap;
 			struct ibv_pd *pd = new_pd();
-			void *place = &own;
 
 			own.addr = mmap(NULL, 8192, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 			fd.comp_mask = 4; /* of a dma-buf */
 			iova.comp_mask |= IBV_REG_MR_MASK_IOVA;
 			if (argc == 1)
 				return extended(pd, &heap) || errno != EOPNOTSUPP ||
-				       buffer(pd, place, own.addr, 4096, 1) || errno != EOPNOTSUPP;
+				       buffer(pd, (void *)&own, own.addr, 4096, 1) || errno != EOPNOTSUPP;
 			if (!dlopen(argv[1], RTLD_NOW) || !extended(pd, &heap))
 				return 1;
 			heap.comp_mask |= 16; /* with a hint */
 			return !extended(pd, &heap) || !extended(pd, &own) || !extended(pd, &fd) ||
-			       !extended(pd, &iova) || !buffer(pd, place, own.addr + 4096, 4096, 1);
+			       !extended(pd, &iova) || !buffer(pd, (void *)&own, own.addr + 4096, 4096, 1);
 		}
 	END
 	# Another thread opens a device and registers, while the loader runs this constructor.
@@ -172,8 +171,6 @@ setup_file() {
 	gcc -w -O1 -fno-pie -I"$top_srcdir" -I"$top_builddir" -include ./common.h -c register.c two.c newer.c caches.c
 	gcc -w -O1 -fPIC -I"$top_srcdir" -I"$top_builddir" -include ./common.h -c waits.c
 	gcc -O1 -shared -fPIC -fvisibility=hidden -o libucm.so.0 "$top_srcdir/test/programs/listener.c"
-	mkdir fake
-	cd fake
 	gcc -std=gnu11 -O1 -I"$top_srcdir" -I"$top_builddir" -fPIC -fvisibility=hidden -c \
 		"$top_srcdir"/test/fake-{ibverbs,verbs}.c
 }
@@ -182,7 +179,7 @@ setup_file() {
 copy() {
 	mkdir -p lib
 	gcc -shared -Wl,-soname,"$1" -Wl,--version-script="${2:-$top_srcdir/test/fake-ibverbs.map}" -o "lib/$1" \
-		"$work"/fake/*.o
+		"$work"/fake-*.o
 }
 
 # made_with NAME [PROGRAM [MAP]]: a program that is linked with a libibverbs of this name.

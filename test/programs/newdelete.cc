@@ -97,10 +97,8 @@ extern "C" void *dlopen(const char *name, int mode) noexcept
 	return no_dlopen ? nullptr : real(name, mode);
 }
 
-int main(int argc, char **argv)
+int main(int, char **argv)
 {
-	if (argc != 2)
-		return 2;
 	argv[1] == std::string("room") ? test_room() : test_exhausted();
 	return done_testing();
 }
