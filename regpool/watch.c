@@ -375,9 +375,8 @@ void pin_watch_notify(void)
 	give_notifier(ALL);
 }
 
-/* A forked child has no thread that would reset it, and no registrations either. */
 PIN_COLD void pin_watch_await_pending(void)
 {
-	while (atomic_load(&pin_watch_pending) && !pin_state_off())
+	while (atomic_load(&pin_watch_pending))
 		pin_os_wait(&pin_watch_pending, true);
 }

@@ -9,6 +9,7 @@
 #include <config.h>
 
 #include "regpool/granule.h"
+#include "regpool/watch.h"
 #include "regpool/state.h"
 #include "regpool/proxy.h"
 #include "test/beside.h"
@@ -435,7 +436,8 @@ static void *act(void *arg)
 	return NULL;
 }
 
-/* test/scale.bats takes more. Under the thread sanitizer they take minutes. */
+/* All, with TEST_ALL; test/scale.bats takes more. Under the thread sanitizer they take minutes.
+ */
 #ifdef __SANITIZE_THREAD__
 #define STEPS 100000
 #else
@@ -469,9 +471,12 @@ static void run(unsigned seed, unsigned long steps)
 int main(int argc, char **argv)
 {
 	unsigned seed = argc > 1 ? (unsigned)atoi(argv[1]) : 1;
-	unsigned long steps = argc > 2 ? (unsigned long)atol(argv[2]) : STEPS;
+	const char *all = getenv("TEST_ALL");
+	unsigned long steps = argc > 2	    ? (unsigned long)atol(argv[2])
+			      : all && *all ? STEPS
+					    : STEPS / 2;
 
-	if (!lazy_pool())
+	if (!lazy_pool() || pthread_atfork(NULL, NULL, pin_watch_reset))
 		return 99;
 	pin_options.mode = PIN_MODE_EAGER;
 	pin_options.max_pinned = MOST_PINNED; /* by which cells are small */
