@@ -99,7 +99,7 @@ static void look_at_mask(void)
 
 static void blocked(void)
 {
-	struct ibv_mr *mr;
+	struct ibv_mr *mr, *border;
 
 	fake_verbs.on_call = look_at_mask;
 	do_all();
@@ -113,8 +113,15 @@ static void blocked(void)
 	ok(n_masks == 2, "blocking them takes two system calls for a registration: %u",
 	   n_masks);
 	pin_mr_deregister(mr);
-	register_pieces();
-	ok(n_masks == 2, "and none for a hit");
+	border = reg(pd, heap + PIECE - 1, 2, RIGHTS);
+	n_masks = 0;
+	for (int i = 0; i < 3; i++) {
+		register_pieces();
+		pin_mr_deregister(reg(pd, heap + PIECE - 1, 2, RIGHTS));
+	}
+	ok(!n_masks, "and none for a hit, also beside a memory region over a border: %u",
+	   n_masks);
+	pin_mr_deregister(border);
 	pin_domain_dealloc(pd);
 }
 

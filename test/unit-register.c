@@ -6,6 +6,7 @@
  */
 #include <config.h>
 
+#include "regpool/evict.h"
 #include "regpool/keys.h"
 #include "regpool/proxy.h"
 #include "test/beside.h"
@@ -17,6 +18,8 @@
 #include <sched.h>
 
 #define PIECES 16
+
+void __real_pin_os_wait(_Atomic uint32_t *word, uint32_t value);
 
 /* --- what threads share ------------------------------------------------------------- */
 
@@ -209,6 +212,73 @@ static void have_child(void)
 	pin_mr_deregister(parents_mr);
 }
 
+/* --- registrations that take time, and eviction --------------------------------------- */
+
+static void register_wider(void)
+{
+	fake_verbs.on_call = NULL;
+	case_do("ahead:0,1g");
+}
+
+static void meanwhile(void)
+{
+	case_do(".2g,64");
+	fake_verbs.on_call = register_wider;
+	case_do("a=0,64 live=2 bytes=1g+1p");
+}
+
+static const struct pin_ibverbs *real;
+static _Atomic bool is_slow, is_waiting;
+
+void __wrap_pin_os_wait(_Atomic uint32_t *word, uint32_t value)
+{
+	is_waiting = true;
+	__real_pin_os_wait(word, value);
+}
+
+/* Ends once another thread waits for it. */
+static struct ibv_mr *slow_reg_mr(struct ibv_pd *its, void *addr, size_t length, uint64_t iova,
+				  unsigned access)
+{
+	struct ibv_mr *mr = real->reg_mr_iova2(its, addr, length, iova, access);
+
+	is_slow = true;
+	soon(is_waiting);
+	return mr;
+}
+
+static void *register_slowly(void *addr)
+{
+	return (void *)(uintptr_t)pin_mr_deregister(reg(case_pd(), addr, 64, RIGHTS));
+}
+
+static bool has_none(void)
+{
+	return !fake_verbs.live;
+}
+
+static void awaited(void)
+{
+	pthread_t thread;
+
+	real = replace_verbs(slow_reg_mr, NULL);
+	for (int i = 0; i < 2; i++) {
+		is_slow = is_waiting = false;
+		pthread_create(&thread, NULL, register_slowly, heap + i * PIECE);
+		must(soon(is_slow), "nothing is registered");
+		must(i ? in_child(has_none) : pin_evict_one(NULL, true),
+		     "it is not waited for");
+		pthread_join(thread, NULL);
+	}
+}
+
+static void go_round(void)
+{
+	pin_evict_clock = UINT32_MAX - 1;
+	case_do(".0,64 .2g,64 evict zero .2g,64 made=0 .0,64 .4g,64 .2g,64 evict zero .2g,64 "
+		".4g,64 made=0");
+}
+
 /* --- cases ---------------------------------------------------------------------------- */
 
 /* All sets of rights that there are, and those that verbs refuse. */
@@ -239,6 +309,15 @@ static const struct test_case cases[] = {
 	 "d#c d#a -a -c f=3g,64 live=2"},
 	{"a request takes nothing of a memory region that is much larger",
 	 ".0,64p .63p,3p live=2 bytes=67p .60p,10p live=1 bytes=70p"},
+	{"nor does one of a segment take more than its piece",
+	 ".2g,2g segment:3g,4g,4g a=4g-1p,2p bytes=6g"},
+	{"what is registered within a wider one meanwhile goes again", "call", NULL, meanwhile},
+	{"who registers is waited for, by fork() and where nothing else can be evicted", "call",
+	 NULL, awaited},
+	{"what was used least recently is evicted, also once the clock has gone round", "call",
+	 NULL, go_round},
+	{"more memory regions than are counted may be evicted for one request",
+	 "most:1100p idle:1100,2p,0,64 a=8g,1040p live<100"},
 	{"narrower memory regions serve again when a wide one has gone",
 	 "a=0,64 .0,2g made=2 evict live=1 b=4032,64 b~a made=2"},
 	{"gaps are not closed, and ranges that creep upwards leave little more than the heap",
@@ -259,6 +338,10 @@ static const struct test_case cases[] = {
 	{"keys are found, to the byte, and are never evicted",
 	 "A=5,100 B=0,1 A~B B=0,0 B~A C=1g,0 D=1g,1 C~D disarm:P A=0,1 limit:1p C=1g,4!ENOMEM "
 	 "a=1g,4096?unpinned!ENOMEM B=0,1 A~B disarm:P live=0 C=1g,4 disarm:P disarm:P!ENOENT"},
+	{"nor do they keep others, which look-ups do not find",
+	 "A=0,64/lrw B=2p,64/lrw C=4p,64/lrw D=6p,64/lrw E=8p,64/lrw a=10p,64 ahead:0,1g "
+	 "live=7 -a "
+	 ".2g,64 live=7"},
 	{"what is in use when a PD is disabled can be evicted later",
 	 "a=0,64 A=0,64/lrw disarm:P -a evict live=0"},
 	GONE("an adapter has gone: a registration fails", "fail:1,EIO d=f,64!EIO"),

@@ -13,6 +13,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* The linker puts this in front of the C library's (--wrap). */
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+			  void *(*run)(void *), void *arg);
+
 static struct {
 	int policy, n_processors;
 	bool blocks;
@@ -48,13 +52,22 @@ static void start(void)
 		pin_os_wait(&is_done, 0);
 }
 
+static unsigned n_created;
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+			  void *(*run)(void *), void *arg)
+{
+	n_created++;
+	return __real_pthread_create(thread, attributes, run, arg);
+}
+
 /* Memory of a file that is too short. */
 static void fails(void)
 {
-	void *p = pin_os_map_file(memfd_create("empty", 0), PIN_GRANULE);
+	void *p = pin_os_map_file(memfd_create("empty", 0), 4 * PIN_GIB);
 
-	ok(pin_touch(p, PIN_GRANULE, 0, 1) == -ENOMEM,
-	   "who touches memory is told if it fails");
+	ok(pin_touch(p, 4 * PIN_GIB, 0, 1000) == -ENOMEM && n_created == 63,
+	   "who touches memory is told if it fails, and 64 threads are the most that do");
 }
 
 int main(void)

@@ -21,6 +21,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -31,6 +32,7 @@
 /* The linker puts these in place of the library's (--wrap). */
 ssize_t __real_read(int fd, void *buffer, size_t size);
 int __real_poll(struct pollfd *fds, nfds_t n, int timeout);
+bool __real_pin_os_is_mapped(const void *addr, size_t n_bytes);
 
 static struct ibv_pd *pd;
 
@@ -120,15 +122,22 @@ static void discard(char *p)
 		abort();
 }
 
-/* A message that the kernel sends of it has been dealt with. */
+/* So many messages have been dealt with, and none is being. */
+static void await_events(uint64_t n)
+{
+	while (pin_watched.events < n || pin_watch_heap_is_changing() ||
+	       pin_watch_arrived[PIN_WATCH_FOREIGN] != pin_watch_settled[PIN_WATCH_FOREIGN])
+		usleep(100);
+}
+
+/* The kernel's message of it has been dealt with. */
 static void after(void (*how)(char *p), char *p)
 {
 	uint64_t before = pin_watched.events;
 
 	begin();
 	how(p);
-	while (pin_watched.events == before)
-		usleep(100);
+	await_events(before + 1);
 }
 
 static struct ibv_mr *registered;
@@ -144,24 +153,40 @@ static bool is_forgotten(char *p)
 	return is_told(p, LENGTH);
 }
 
-/* A kernel that permits something no more. */
-static _Atomic bool no_reading, no_waiting;
-
-static int refuse(void)
+static bool is_always_forgotten(char *p)
 {
-	errno = EIO;
+	unsigned n = 0;
+
+	while (n < 16 && is_forgotten(p))
+		n++;
+	return n == 16;
+}
+
+/* A kernel that permits something no more, or that has no message after all. */
+static _Atomic bool no_reading, no_waiting, no_message;
+
+static _Atomic bool look_ups_wait; /* when a message was read last */
+
+static int refuse(int error)
+{
+	errno = error;
 	return -1;
 }
 
 ssize_t __wrap_read(int fd, void *buffer, size_t size)
 {
-	was_early |= size == sizeof(struct uffd_msg) && !n_told;
-	return no_reading ? refuse() : __real_read(fd, buffer, size);
+	if (size != sizeof(struct uffd_msg))
+		return __real_read(fd, buffer, size);
+	was_early |= !n_told;
+	look_ups_wait = pin_watch_is_pending();
+	if (atomic_exchange(&no_message, false))
+		return refuse(EAGAIN);
+	return no_reading ? refuse(EIO) : __real_read(fd, buffer, size);
 }
 
 int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout)
 {
-	return no_waiting ? refuse() : __real_poll(fds, n, timeout);
+	return no_waiting ? refuse(EIO) : __real_poll(fds, n, timeout);
 }
 
 static void foreign(void)
@@ -175,6 +200,7 @@ static void foreign(void)
 	ok(!is_forgotten(p), "a second one is watched");
 	ok(!is_forgotten(p) && pin_watched.ranges == 2, "so are all later ones");
 	ok(is_forgotten(other) && !is_forgotten(other), "others are, too");
+	no_message = true;
 	after(replace, p);
 	ok(is_told(p, LENGTH) && is_told(other, LENGTH), "listeners are notified of all of it");
 	ok(!was_early, "they are notified before the call returns");
@@ -186,7 +212,7 @@ static void foreign(void)
 	after(discard, p);
 	ok(is_told(p, LENGTH) && !was_early && *p == 0,
 	   "listeners are notified of discarded pages");
-	ok(is_forgotten(p) && is_forgotten(p) && is_forgotten(p),
+	ok(is_always_forgotten(p),
 	   "the new ones are forgotten, as nobody tells when the old ones have gone");
 	ok(!is_forgotten(other), "those only");
 }
@@ -207,7 +233,7 @@ static void slow(void)
 	char *p = map_pages(LENGTH);
 
 	ok(is_forgotten(p) && !is_forgotten(p), "memory is watched");
-	tells_for_ms = 4000;
+	tells_for_ms = getenv("TEST_ALL") && *getenv("TEST_ALL") ? 4000 : 100;
 	after(replace, p);
 	ok(is_told(p, LENGTH), "a call does not return before a slow listener has been told");
 	tells_for_ms = 0;
@@ -225,8 +251,7 @@ static void many(void)
 	begin();
 	for (size_t i = 0; i < 20; i++)
 		munmap(p + 2 * i * PIN_PAGE, PIN_PAGE);
-	while (pin_watched.events < before + 20)
-		usleep(100);
+	await_events(before + 20);
 	ok(pin_watched.events == before + 20 && n_told == 40,
 	   "of many ranges each call is told once: %u", n_told);
 }
@@ -238,6 +263,23 @@ static int watch(char *p, size_t n_bytes)
 	return pin_watch_pages(PIN_WATCH_FOREIGN, pin_range_of(p, n_bytes));
 }
 
+static char *_Atomic hole; /* filled while it is watched */
+
+bool __wrap_pin_os_is_mapped(const void *addr, size_t n_bytes)
+{
+	char *p = atomic_exchange(&hole, NULL);
+
+	if (p && mmap(p, PIN_PAGE, WRITABLE, ANONYMOUS | MAP_FIXED, -1, 0) != p)
+		abort();
+	return __real_pin_os_is_mapped(addr, n_bytes);
+}
+
+static bool is_refused(void)
+{
+	alarm(20);
+	return watch(map_pages(LENGTH), LENGTH) == -ECHILD;
+}
+
 static void in_part(void)
 {
 	int fd = open("/proc/self/exe", O_RDONLY);
@@ -246,6 +288,10 @@ static void in_part(void)
 	munmap(p + PIN_PAGE, PIN_PAGE);
 	ok(watch(p, LENGTH) == -EFAULT && watch(p + PIN_PAGE, PIN_PAGE) == -EFAULT,
 	   "what is not mapped, or in part, cannot be watched");
+	hole = p + PIN_PAGE;
+	n_told = 0;
+	ok(!watch(p, LENGTH) && !madvise(p + PIN_PAGE, PIN_PAGE, MADV_DONTNEED) && n_told,
+	   "what was mapped there meanwhile is watched");
 	p = mmap(NULL, 2 * PIN_GRANULE, WRITABLE, ANONYMOUS, -1, 0);
 	file = (char *)PIN_ALIGN_UP((uintptr_t)p, PIN_GRANULE) + LENGTH;
 	if (mmap(file, LENGTH, WRITABLE, MAP_PRIVATE | MAP_FIXED, fd, 0) != file)
@@ -253,6 +299,8 @@ static void in_part(void)
 	close(fd);
 	ok(!watch(file - LENGTH, LENGTH) && watch(file, LENGTH) == -EINVAL,
 	   "nor pages of a file, even where what is beside them is");
+	ok(in_child(is_refused),
+	   "a child is refused, and does not wait for its parent's thread");
 }
 
 /* They are not touched, so none need be free. */
@@ -269,8 +317,7 @@ static void huge(void)
 	ok(!watch(p + 2 * LENGTH, LENGTH), "two parts of a huge page can be watched");
 	begin();
 	munmap(p, 2 * PIN_GRANULE);
-	while (pin_watched.events == before)
-		usleep(100);
+	await_events(before + 1);
 	ok(is_told(p, LENGTH) && !was_early, "listeners are notified when it goes");
 }
 
@@ -291,9 +338,8 @@ static void other_kinds(void)
 	pin_mr_deregister(reg(pd, local, sizeof local, RIGHTS));
 	ok(!n_told && pin_watched.unwatchable == 1, "the main stack is left alone");
 	pin_options.watch = PIN_WATCH_STRICT;
-	ok(is_forgotten(p) && is_forgotten(p), "if that is wanted, files are always forgotten");
-	p = map_pages(LENGTH);
-	ok(is_forgotten(p) && is_forgotten(p) && is_forgotten(p), "as is all other memory");
+	ok(is_always_forgotten(p) && is_always_forgotten(map_pages(LENGTH)),
+	   "if that is wanted, files are always forgotten, as is all other memory");
 	pin_options.watch = PIN_WATCH_ON;
 }
 
@@ -313,7 +359,8 @@ static void heap(char *p)
 	meanwhile = p;
 	after(discard, p);
 	ok(!has_keys(p), "keys to discarded pages are withdrawn before the call returns");
-	ok(is_told(p, LENGTH) && !was_early, "listeners are notified before that");
+	ok(is_told(p, LENGTH) && !was_early && look_ups_wait,
+	   "listeners are notified before that, and look-ups wait until then");
 	ok(is_forgotten(p) && is_forgotten(p) && !wrong_keys &&
 		   pin_state_requests(PIN_REPLACED) == before + 2,
 	   "requests for them go to libibverbs, and are forgotten");
@@ -330,11 +377,49 @@ static void map_file(char *p)
 	close(fd);
 }
 
+/* By the program itself. */
+static void watch_already(char *p)
+{
+	struct uffdio_api api = {.api = UFFD_API};
+	struct uffdio_register range = {.range = {(uintptr_t)p, PIN_PAGE},
+					.mode = UFFDIO_REGISTER_MODE_MISSING};
+	int fd = pin_uffd_open();
+
+	if (ioctl(fd, UFFDIO_API, &api) || ioctl(fd, UFFDIO_REGISTER, &range))
+		abort();
+}
+
+static void move_away(char *p)
+{
+	if (mremap(p, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_FIXED, map_pages(LENGTH)) == p)
+		abort();
+}
+
 static void not_watched(char *p)
 {
-	ok(!has_keys(p + 3 * PIECE) && has_keys(p + PIECE),
+	ok(!has_keys(p + 3 * PIECE) && !has_keys(p + 2 * PIECE) && has_keys(p + PIECE),
 	   "of the heap only what cannot be watched is not served");
-	ok(is_forgotten(p + 3 * PIECE) && is_forgotten(p + 3 * PIECE), "but forgotten");
+	ok(is_always_forgotten(p + 3 * PIECE), "but forgotten");
+	after(move_away, p + PIECE);
+	ok(!has_keys(p + PIECE) && has_keys(p + 4 * PIECE), "nor is what was moved away");
+}
+
+static char *pool;
+
+/* In a child, before there is a watch. */
+static bool watches_what_is_registered(void)
+{
+	unsigned before;
+
+	alarm(20);
+	pin_options.huge = PIN_HUGE_TLB;
+	pin_watch_start();
+	pd = new_pd();
+	discard(pool);
+	before = pin_watch_arrived[PIN_WATCH_HEAP];
+	has_keys(pool);
+	discard(pool);
+	return !before && pin_watch_arrived[PIN_WATCH_HEAP] == 1 && !has_keys(pool);
 }
 
 /* --- who inserts later ---------------------------------------------------------------- */
@@ -367,8 +452,7 @@ static void inserted_later(void)
 	unmapped = p;
 	if (munmap(p, 2 * LENGTH))
 		abort();
-	while (pin_watched.events == before)
-		usleep(100);
+	await_events(before + 1);
 	for (int i = 0; i < 2; i++) {
 		after(replace, p + i * LENGTH);
 		ok(is_told(p + i * LENGTH, LENGTH) && !was_early,
@@ -478,15 +562,19 @@ int main(void)
 		return 99;
 	pin_hooks.notify_caches = tell;
 	pthread_atfork(NULL, NULL, pin_watch_reset);
-	p = grow(&span, 4 * PIECE);
-	memset(p, 1, 4 * PIECE);
+	p = grow(&span, 5 * PIECE);
+	memset(p, 1, 5 * PIECE);
 	map_file(p + 3 * PIECE);
+	pool = p;
 	if (close(pin_uffd_open())) {
 		ok(true, "userfaultfd is not available here");
 		return done_testing();
 	}
 	lose(&no_reading, "messages cannot be read");
 	lose(&no_waiting, "nobody can wait for messages");
+	ok(in_child(watches_what_is_registered),
+	   "huge pages are watched as they are registered");
+	watch_already(p + 2 * PIECE);
 	pin_watch_start();
 	pd = new_pd();
 	foreign();
