@@ -7,6 +7,7 @@
 
 #include "allocator/os.h"
 #include "regpool/choice.h"
+#include "regpool/evict.h"
 #include "regpool/keys.h"
 #include "regpool/state.h"
 #include "test/beside.h"
@@ -23,6 +24,7 @@
 /* The linker puts these in front of the library's own. */
 uint64_t __real_pin_os_now_ns(void);
 void __real_pin_os_sleep_ms(uint64_t ms);
+void __real_pin_os_wait(_Atomic uint32_t *word, uint32_t seen);
 void __real_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
 int __real_pin_thread_start(void *(*run)(void *), void *arg, const char *name);
 
@@ -100,13 +102,20 @@ static void let_it_finish(char *p, size_t n, bool is_on)
 	}
 }
 
-/* By the thread's clock, which goes on from later than any time it has taken down. */
+/* By the thread's clock, which then stands at a time that is later than any before. */
+static void let_an_hour_pass(char *p, size_t n, bool is_on)
+{
+	static uint64_t hours;
+
+	stands_at_ns = __real_pin_os_now_ns() + ++hours * HOUR_NS;
+	let_it_finish(p, 0, true);
+}
+
+/* And it goes on. */
 static void let_hours_pass(char *p, size_t n, bool is_on)
 {
-	for (int i = 1; i <= 3; i++) {
-		stands_at_ns = __real_pin_os_now_ns() + (uint64_t)i * HOUR_NS;
-		let_it_finish(p, 0, true);
-	}
+	for (int i = 0; i < 3; i++)
+		let_an_hour_pass(p, 0, true);
 	stands_at_ns = 0;
 }
 
@@ -121,25 +130,26 @@ static void let_it_look(char *p, size_t n, bool is_on)
 	}
 }
 
-/* By hours that go on, as the time of the last shortage is one of them. */
-static void let_more_hours_pass(char *p, size_t n, bool is_on)
-{
-	static uint64_t hours = 3;
-
-	stands_at_ns = __real_pin_os_now_ns() + ++hours * HOUR_NS;
-	let_it_finish(p, 0, true);
-}
-
 /* --- fork() --------------------------------------------------------------------------- */
 
 static _Atomic unsigned live_at_fork;
 static _Atomic size_t bytes_at_fork;
+
+static pthread_t main_thread;
+static _Atomic bool is_held_up, may_go_on;
+
+void __wrap_pin_os_wait(_Atomic uint32_t *word, uint32_t seen)
+{
+	may_go_on |= pthread_equal(pthread_self(), main_thread);
+	__real_pin_os_wait(word, seen);
+}
 
 /* Called after the library's own. */
 static void note_fork(void)
 {
 	if (n_started)
 		let_it_finish(NULL, 0, true);
+	is_held_up = may_go_on = false;
 	live_at_fork = fake_verbs.live;
 	bytes_at_fork = fake_verbs.registered;
 }
@@ -258,7 +268,7 @@ static const struct case_word words[] = {{"eager", be_eager},
 					 {"stand", set_clock, true},
 					 {"go", set_clock},
 					 {"hours", let_hours_pass},
-					 {"more_hours", let_more_hours_pass},
+					 {"hour", let_an_hour_pass},
 					 {"look", let_it_look},
 					 {"finish", let_it_finish},
 					 {"change", change},
@@ -309,19 +319,18 @@ static void moving(void)
 }
 
 static const struct pin_ibverbs *real;
-static _Atomic bool is_held_up, may_go_on;
 
-static pthread_t main_thread;
-
-/* Those of the registrar take until they may end. */
+/* Those of the registrar take until the main thread waits for one. */
 static struct ibv_mr *slow_reg_mr(struct ibv_pd *its, void *addr, size_t length, uint64_t iova,
 				  unsigned access)
 {
+	struct ibv_mr *mr = real->reg_mr_iova2(its, addr, length, iova, access);
+
 	if (!pthread_equal(pthread_self(), main_thread)) {
 		is_held_up = true;
 		soon(may_go_on);
 	}
-	return real->reg_mr_iova2(its, addr, length, iova, access);
+	return mr;
 }
 
 static void beside(void)
@@ -331,9 +340,10 @@ static void beside(void)
 	replace_verbs(slow_reg_mr, NULL);
 	case_do("touch:2c,1c change");
 	must(soon(is_held_up), "nothing is registered");
-	case_do("b=2c+20g,64 c=2c+41g-32,64 bytes=1c+4p");
+	case_do("b=2c+20g,64 c=2c+41g-32,64 bytes=1c+2g+4p");
 	must(!may_go_on, "a request has waited");
-	may_go_on = true;
+	case_do("fork:4p,3");
+	must(soon(is_held_up) && pin_evict_one(NULL, true), "an eviction has not waited");
 	case_do("soon:2c");
 	pin_ibverbs_replace(real);
 }
@@ -389,7 +399,8 @@ static const struct test_case cases[] = {
 	{"the pauses grow while some is not resident, and then the thread sleeps",
 	 ARMED "pauses sleeps .3c,64 pauses sleeps touch:0,6c change sleeps until:reg>6c-1 "
 	       "bytes=6c+1p"},
-	{"requests do not wait for a cell that is registered ahead, and use their own pages",
+	{"fork() and evictions wait for a cell that is registered ahead; requests use their "
+	 "pages",
 	 ARMED "call", NULL, beside},
 	{"what is in use or known is registered during fork(), and the rest again later",
 	 ARMED "b=4c,64 touch:3c,1c change soon:3c A=5c,64 fork:3p,3 soon:3c soon:4c-1g "
@@ -414,21 +425,21 @@ static const struct test_case cases[] = {
 	 "islands:0/lrw"},
 /* Options do not change in a program that runs, and are read without a lock. */
 #ifndef __SANITIZE_THREAD__
-#define HEALS(limit)                                                                     \
-	ARMED limit ":1c+1p+256p touch:3c,1c more_hours lacks:3c " limit ":none finish " \
-		    "lacks:3c more_hours soon:3c"
+#define HEALS(limit)                                                               \
+	ARMED limit ":1c+1p+256p touch:3c,1c hour lacks:3c " limit ":none finish " \
+		    "lacks:3c hour soon:3c"
 	{"where there is no room by the limits, memory is registered ahead later",
 	 HEALS("most")},
 	{"or by the adapter's", HEALS("limit")},
 	{"where less may be locked than pinned, nothing is",
 	 ARMED "memlock:8c touch:3c,1c hours lacks:3c memlock:none change soon:3c"},
 	{"what was evicted is not registered again at once, but later",
-	 ARMED "more_hours evict finish bytes<1c more_hours until:bytes=1c+1p"},
+	 ARMED "hour evict finish bytes<1c hour until:bytes=1c+1p"},
 	{"what could not be pinned is tried again, though something happens all the time",
-	 ARMED "more_hours touch:3c,1g fail:1,EFAULT more_hours more_hours more_hours "
+	 ARMED "hour touch:3c,1g fail:1,EFAULT hour hour hour "
 	       "failing=0 has:3c"},
 	{"what is beyond a limit that was lowered is deregistered",
-	 ARMED "most:auto cgroup:84g more_hours reg<63g reg>0"},
+	 ARMED "most:auto cgroup:84g hour reg<63g reg>0"},
 #endif
 };
 

@@ -19,8 +19,6 @@
 
 #define PIECES 16
 
-void __real_pin_os_wait(_Atomic uint32_t *word, uint32_t value);
-
 /* --- what threads share ------------------------------------------------------------- */
 
 static _Atomic unsigned seen[PIN_LANES];
@@ -227,51 +225,6 @@ static void meanwhile(void)
 	case_do("a=0,64 live=2 bytes=1g+1p");
 }
 
-static const struct pin_ibverbs *real;
-static _Atomic bool is_slow, is_waiting;
-
-void __wrap_pin_os_wait(_Atomic uint32_t *word, uint32_t value)
-{
-	is_waiting = true;
-	__real_pin_os_wait(word, value);
-}
-
-/* Ends once another thread waits for it. */
-static struct ibv_mr *slow_reg_mr(struct ibv_pd *its, void *addr, size_t length, uint64_t iova,
-				  unsigned access)
-{
-	struct ibv_mr *mr = real->reg_mr_iova2(its, addr, length, iova, access);
-
-	is_slow = true;
-	soon(is_waiting);
-	return mr;
-}
-
-static void *register_slowly(void *addr)
-{
-	return (void *)(uintptr_t)pin_mr_deregister(reg(case_pd(), addr, 64, RIGHTS));
-}
-
-static bool has_none(void)
-{
-	return !fake_verbs.live;
-}
-
-static void awaited(void)
-{
-	pthread_t thread;
-
-	real = replace_verbs(slow_reg_mr, NULL);
-	for (int i = 0; i < 2; i++) {
-		is_slow = is_waiting = false;
-		pthread_create(&thread, NULL, register_slowly, heap + i * PIECE);
-		must(soon(is_slow), "nothing is registered");
-		must(i ? in_child(has_none) : pin_evict_one(NULL, true),
-		     "it is not waited for");
-		pthread_join(thread, NULL);
-	}
-}
-
 static void go_round(void)
 {
 	pin_evict_clock = UINT32_MAX - 1;
@@ -312,8 +265,6 @@ static const struct test_case cases[] = {
 	{"nor does one of a segment take more than its piece",
 	 ".2g,2g segment:3g,4g,4g a=4g-1p,2p bytes=6g"},
 	{"what is registered within a wider one meanwhile goes again", "call", NULL, meanwhile},
-	{"who registers is waited for, by fork() and where nothing else can be evicted", "call",
-	 NULL, awaited},
 	{"what was used least recently is evicted, also once the clock has gone round", "call",
 	 NULL, go_round},
 	{"more memory regions than are counted may be evicted for one request",

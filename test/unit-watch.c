@@ -23,7 +23,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 
 #define LENGTH	  (16 * PIN_PAGE)
 #define ANONYMOUS (MAP_PRIVATE | MAP_ANONYMOUS)
@@ -404,22 +403,34 @@ static void not_watched(char *p)
 	ok(!has_keys(p + PIECE) && has_keys(p + 4 * PIECE), "nor is what was moved away");
 }
 
-static char *pool;
+/* Memory of the program's own at the heap's addresses, and what begins below them. */
+static void beside_heap(char *p)
+{
+	char *beyond = (char *)pin_reserve.base + pin_reserve.size / 2;
+
+	replace(beyond);
+	ok(is_always_forgotten(beyond), "what is mapped in the heap's addresses is forgotten");
+	pin_mr_deregister(reg(pd, p - LENGTH, 5 * PIECE, RIGHTS));
+	ok(has_keys(p + 4 * PIECE), "the heap is registered");
+	after(discard, p + 4 * PIECE);
+	ok(!has_keys(p + 4 * PIECE), "and watched after a registration that begins below it");
+}
 
 /* In a child, before there is a watch. */
 static bool watches_what_is_registered(void)
 {
+	char *p = (char *)pin_span_get(0)->start;
 	unsigned before;
 
 	alarm(20);
 	pin_options.huge = PIN_HUGE_TLB;
 	pin_watch_start();
 	pd = new_pd();
-	discard(pool);
+	discard(p);
 	before = pin_watch_arrived[PIN_WATCH_HEAP];
-	has_keys(pool);
-	discard(pool);
-	return !before && pin_watch_arrived[PIN_WATCH_HEAP] == 1 && !has_keys(pool);
+	has_keys(p);
+	discard(p);
+	return !before && pin_watch_arrived[PIN_WATCH_HEAP] == 1 && !has_keys(p);
 }
 
 /* --- who inserts later ---------------------------------------------------------------- */
@@ -466,14 +477,7 @@ static void inserted_later(void)
 
 #define STACK PIN_MIB
 
-static ucontext_t first, second;
-static char *above; /* the stack that the first thread is on */
-static bool is_right;
-
-static void look_above(void)
-{
-	is_right = is_forgotten(above) && !is_forgotten(above);
-}
+static char *above; /* a stack that the first thread of a process is on */
 
 static bool is_above_forgotten(void)
 {
@@ -487,21 +491,12 @@ static void *fork_and_look(void *is_right_there)
 	return NULL;
 }
 
-static void other_stacks(void)
+static void other_stack(void)
 {
-	char *stack = map_pages(STACK + LENGTH);
 	pthread_attr_t attributes;
 	pthread_t thread;
 	bool is_right_there = false;
 
-	above = stack + STACK;
-	getcontext(&second);
-	second.uc_stack.ss_sp = stack;
-	second.uc_stack.ss_size = STACK;
-	second.uc_link = &first;
-	makecontext(&second, look_above, 0);
-	swapcontext(&first, &second);
-	ok(is_right, "what lies above a stack of the program's own is watched");
 	above = map_pages(STACK + LENGTH) + STACK;
 	pthread_attr_init(&attributes);
 	if (pthread_attr_setstack(&attributes, above - STACK, STACK) ||
@@ -509,7 +504,8 @@ static void other_stacks(void)
 	    pthread_join(thread, NULL))
 		abort();
 	pthread_attr_destroy(&attributes);
-	ok(is_right_there, "so is it in a child of another thread, above whose stack it lies");
+	ok(is_right_there,
+	   "what lies above a stack is not left alone, in a child of its thread");
 }
 
 /* --- a watch that ends ------------------------------------------------------------------ */
@@ -565,7 +561,6 @@ int main(void)
 	p = grow(&span, 5 * PIECE);
 	memset(p, 1, 5 * PIECE);
 	map_file(p + 3 * PIECE);
-	pool = p;
 	if (close(pin_uffd_open())) {
 		ok(true, "userfaultfd is not available here");
 		return done_testing();
@@ -586,8 +581,9 @@ int main(void)
 	huge();
 	heap(p);
 	not_watched(p);
+	beside_heap(p);
 	inserted_later();
-	other_stacks();
+	other_stack();
 	ok(pin_domain_dealloc(pd) == 0 && !fake_verbs.live, "nothing is left");
 	return done_testing();
 }

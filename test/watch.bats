@@ -56,16 +56,6 @@ watched() {
 	[ "$(watched events)" -le 6 ]
 	[ $(($(watched registrations) + $(watched forgotten))) -eq 16 ]
 	[ "$(watched registrations)" -le 6 ]
-	ways grown
-}
-
-@test "memory of the program's own at the heap's addresses, or below them, is noticed like any other" {
-	ways inside
-	ways below
-}
-
-@test "a listener can deregister at once" {
-	ways dereg
 }
 
 @test "a process can end during a notification, in any thread" {
@@ -148,7 +138,7 @@ watched() {
 
 # stale NAME=VALUE KIND: how many answers of UCX's cache were stale, by calls of that kind.
 stale() {
-	run -0 adapted "$1" "$BATS_FILE_TMPDIR/ucx-rcache" 32 10
+	run -0 adapted "$1" "$BATS_FILE_TMPDIR/ucx-rcache" 32 $((TEST_ALL ? 10 : 3))
 	echo "$output"
 	stale=$(awk -v kind="/$2$" '$1 ~ kind { n += $3; all += $5 } END { print all ? n + 0 : "none" }' <<< "$output")
 }
@@ -159,7 +149,7 @@ stale() {
 	gcc -std=gnu11 -O2 -Wall -I"$top_srcdir" -o "$BATS_FILE_TMPDIR/ucx-rcache" \
 		"$top_srcdir/test/programs/ucx-rcache.c" -pthread -libverbs -lucs -lucm
 	stale LD_PRELOAD= raw
-	[ "$stale" -ge 1000 ]
+	[ "$stale" -ge 700 ]
 	stale LD_PRELOAD="$library" '[a-z]*'
 	[ "$stale" -eq 0 ]
 }

@@ -368,7 +368,7 @@ int main(int argc, char **argv)
 	need(argc >= 3);
 	seconds = atof(argv[2]);
 	is_wild = argc > 3;
-	within((is_wild ? 1000 : 110) + (unsigned)seconds);
+	alarm((is_wild ? 1000 : 110) + (unsigned)seconds);
 	need((context = rdma_open()) && (pd = ibv_alloc_pd(context)));
 	cache_open(pd, argv[1]);
 	map_fixed(by_libc, arenas, ARENAS * ARENA + THREADS * PAGE);

@@ -113,7 +113,7 @@ static int live_as_child(char *p)
 	struct ibv_mr *mr;
 	bool right;
 
-	within(20);
+	alarm(20);
 	need(!munmap(p, LENGTH));
 	right = n_heard == before;
 	pd = ibv_alloc_pd(rdma_open());
@@ -154,7 +154,7 @@ static void try_fork(void)
 	ok(n_heard == before, "its parent hears nothing");
 	child = (pid_t)raw_call(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 	if (!child) {
-		within(20);
+		alarm(20);
 		need(!munmap(p, LENGTH));
 		p = map_pages(LENGTH);
 		_exit(ibv_dereg_mr(registered(pd, p, LENGTH)) ? 0 : 6);
@@ -193,7 +193,7 @@ static void become_another(void)
 {
 	pthread_t thread;
 
-	within(20);
+	alarm(20);
 	pd = ibv_alloc_pd(rdma_open());
 	need(pd && !pthread_create(&thread, NULL, replace_for_long, NULL));
 	usleep(50000);
@@ -488,7 +488,7 @@ static void try_constructor(void)
 	char *p = map_pages(LENGTH);
 
 	need(is_told(pd, p, LENGTH));
-	within(20);
+	alarm(20);
 	need(dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL));
 }
 
@@ -765,7 +765,7 @@ int main(int argc, char **argv)
 
 	need(argc >= 3);
 	arguments = argv + 2;
-	within(strcmp(argv[1], "forks") ? 100 : 2000);
+	alarm(strcmp(argv[1], "forks") ? 100 : 2000);
 	need((pd = ibv_alloc_pd(rdma_open())));
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
 		if (!strcmp(argv[1], others[i].name))

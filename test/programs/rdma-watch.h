@@ -144,10 +144,4 @@ static inline bool is_told(struct ibv_pd *pd, char *p, size_t length)
 	return told;
 }
 
-/* Whoever hangs is found out. */
-static inline void within(unsigned seconds)
-{
-	alarm(seconds);
-}
-
 #endif
