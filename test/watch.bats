@@ -19,7 +19,7 @@ setup_file() {
 
 # build PROGRAM LIBRARY
 build() {
-	gcc -O2 -shared -fPIC -fvisibility=hidden -o "$2" "$top_srcdir/test/programs/$1.c"
+	gcc -shared -fPIC -fvisibility=hidden -o "$2" "$top_srcdir/test/programs/$1.c"
 }
 
 setup() {
@@ -146,7 +146,7 @@ stale() {
 @test "UCX's own registration cache is right in 32 threads, and stale without the library" {
 	gcc -E -x c - <<< '#include <ucs/memory/rcache.h>' > /dev/null 2>&1 ||
 		skip "ucs/memory/rcache.h is not here (Debian: libucx-dev); test/newest builds it from sources of UCX"
-	gcc -std=gnu11 -O2 -Wall -I"$top_srcdir" -o "$BATS_FILE_TMPDIR/ucx-rcache" \
+	gcc -std=gnu11 -Wall -I"$top_srcdir" -o "$BATS_FILE_TMPDIR/ucx-rcache" \
 		"$top_srcdir/test/programs/ucx-rcache.c" -pthread -libverbs -lucs -lucm
 	stale LD_PRELOAD= raw
 	[ "$stale" -ge 700 ]
