@@ -135,7 +135,7 @@ static void let_it_look(char *p, size_t n, bool is_on)
 static _Atomic unsigned live_at_fork;
 static _Atomic size_t bytes_at_fork;
 
-static pthread_t main_thread;
+static _Atomic pthread_t main_thread;
 static _Atomic bool is_held_up, may_go_on;
 
 void __wrap_pin_os_wait(_Atomic uint32_t *word, uint32_t seen)
