@@ -312,10 +312,10 @@ static void moving(void)
 	unsigned n = n_followed(p + PIECE, length, 16);
 
 	must(n <= pin_span_bytes() / 4 / length + 2, "it is registered %u times again", n);
-	case_do(".5c,32m");
+	case_do(".5c,24m");
 	must(n_followed(p + PIECE, length, 1) == 1, "it does not follow after requests");
 	case_do("idle:128,1g,2c,64");
-	must(n_followed(p + PIECE, length, 2) == 2, "it does not follow");
+	must(n_followed(p + PIECE, length, 4) == 4, "it does not follow");
 }
 
 static const struct pin_ibverbs *real;
