@@ -414,6 +414,8 @@ static const struct test_case cases[] = {
 	 ARMED "touch:3c,1c hours has:3c fail:1,EIO b=f,64!EIO lacks:3c finish soon:3c"},
 	{"after one that stays nothing is, until a request is registered",
 	 ARMED "fail:1000,EIO b=f,64!EIO finish zero hours tried=0 fail:0,0 .3c,64 soon:0"},
+	{"for a PD that was disabled nothing is, also while it is in use",
+	 ARMED "disarm:P touch:3c,1c hours lacks:3c"},
 	{"where little is touched the pagemap is not read; a PD can be disabled",
 	 ARMED "span:0,64c block:1g+256p,1g half:8g finish zero finish looked=0 -a disarm:P "
 	       "touches:2g,4096 enable:P "
