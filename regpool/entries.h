@@ -175,7 +175,8 @@ void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry);
 
 /*
  * The program has replaced pages: memory regions that overlap the range serve no more requests.
- * With `kept`, which has all of the range, the others that are idle and not much longer serve none.
+ * With `kept`, which has all of the range, the others that are idle and not much longer serve
+ * none.
  */
 void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range,
 			  const struct pin_entry *kept);
