@@ -170,8 +170,10 @@ static const struct {
 
 static void place(void)
 {
+	static char text[128]; /* the environment */
+
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(places); i++) {
-		char text[128], *rest = text, *variable;
+		char *rest = text, *variable;
 
 		clearenv();
 		strcpy(text, places[i].variables);
