@@ -136,13 +136,13 @@ static bool survives_filter(void)
 
 static void of_pool(void)
 {
-	uintptr_t addr = PIN_ALIGN_UP((uintptr_t)pin_os_reserve(2 * PIN_TIB), PIN_GRANULE);
+	uintptr_t addr = PIN_ALIGN_UP((uintptr_t)pin_os_reserve(128 * PIN_GIB), PIN_GRANULE);
 
 	/* No huge page begins with the second: the kernel changes nothing. */
 	for (size_t i = 0; i < 2; i++)
-		ok(pin_os_commit_hugetlb((void *)(addr + i * PIN_PAGE), PIN_TIB, PIN_GRANULE) ==
-				   -ENOMEM &&
-			   pin_os_is_mapped((void *)addr, 2 * PIN_TIB - PIN_GRANULE),
+		ok(pin_os_commit_hugetlb((void *)(addr + i * PIN_PAGE), 64 * PIN_GIB,
+					 PIN_GRANULE) == -ENOMEM &&
+			   pin_os_is_mapped((void *)addr, 128 * PIN_GIB - PIN_GRANULE),
 		   "addresses for which the system's pool has too little are the library's");
 	ok(pin_os_hugetlb_free(PIN_GRANULE) == 4, "pages that others are owed are not free");
 	owed = 8;
