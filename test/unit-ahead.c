@@ -409,7 +409,7 @@ static const struct test_case cases[] = {
 	 "finish zero fail:1,EFAULT segment:3c+1g,2c,1c finish lacks:4c has:5c finish tried=2 "
 	 "hours zero touch:5c,2g hours tried=1 has:5c+1g,1g"},
 	{"what is too large for an adapter is registered in halves, if it is no segment",
-	 "mrsize:1g segment:3c,1c,1c +Q touch:0,1c eager Q:a=1c,64 hours has:0,1g lacks:3c"},
+	 "mrsize:1g segment:3c,1c,1c +Q touch:0,4c eager Q:a=1c,64 hours has:0,1g lacks:3c"},
 	{"after an error that passes all is registered ahead again",
 	 ARMED "touch:3c,1c hours has:3c fail:1,EIO b=f,64!EIO lacks:3c finish soon:3c"},
 	{"after one that stays nothing is, until a request is registered",
