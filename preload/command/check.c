@@ -321,7 +321,7 @@ static void (*const checks[])(void) = {
 int cmd_check(int argc, char **argv)
 {
 	char **command = cmd_command_line(
-		argc, argv,
+		argc, argv, "[[--] COMMAND [ARGUMENT...]]",
 		"Says whether the heap of COMMAND, or of any program, will be registered "
 		"here, and the cure if not. COMMAND is not run.");
 

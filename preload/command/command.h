@@ -87,10 +87,11 @@ void cmd_finding(enum cmd_grade grade, const char *what, const char *cure, const
 /* --- run.c ------------------------------------------------------------------------- */
 
 /*
- * Reads the command line of run and check: sets the variables that its options stand for.
- * Returns the command with its arguments, or NULL. Ends the program on a wrong one.
+ * Reads the command line of run or check, whose usage has `args`: sets the variables that its
+ * options stand for. Returns the command with its arguments, or NULL. Ends the program on a
+ * wrong one.
  */
-char **cmd_command_line(int argc, char **argv, const char *doc);
+char **cmd_command_line(int argc, char **argv, const char *args, const char *doc);
 
 /* --- library.c ------------------------------------------------------------------- */
 

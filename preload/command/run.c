@@ -63,11 +63,10 @@ static error_t take_option(int key, char *value, struct argp_state *state)
 	return 0;
 }
 
-char **cmd_command_line(int argc, char **argv, const char *doc)
+char **cmd_command_line(int argc, char **argv, const char *args, const char *doc)
 {
 	static struct argp_option options[N_ROWS + 1];
-	const struct argp argp = {options, take_option,
-				  .args_doc = "[--] COMMAND [ARGUMENT...]", .doc = doc};
+	const struct argp argp = {options, take_option, .args_doc = args, .doc = doc};
 
 	for (int i = 0; i < N_ROWS; i++) {
 		const struct row *row = &rows[i];
@@ -103,7 +102,8 @@ int cmd_run(int argc, char **argv)
 	const char *why;
 	int error;
 
-	if (!cmd_command_line(argc, argv, "Runs COMMAND with libpinalloc.so preloaded.")) {
+	if (!cmd_command_line(argc, argv, "[--] COMMAND [ARGUMENT...]",
+			      "Runs COMMAND with libpinalloc.so preloaded.")) {
 		cmd_complain("no COMMAND");
 		return CMD_USAGE;
 	}
