@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <config.h>
 
+#include "allocator/huge.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
+#include "allocator/pages.h"
 #include "allocator/reserve.h"
 
 #include <stdatomic.h>
@@ -64,7 +66,71 @@ int pin_huge_commit(char *addr, size_t n_bytes)
 
 	if (pin_options.huge == PIN_HUGE_TLB)
 		error = commit_from_pool(addr, n_bytes);
-	else if (pin_options.huge != PIN_HUGE_SYSTEM)
+	else if (pin_options.huge == PIN_HUGE_THP || pin_options.huge == PIN_HUGE_OFF)
 		advise_all();
 	return error == -ENOMEM ? commit_ordinary(addr, n_bytes) : error;
+}
+
+/* --- where memory is dense ------------------------------------------------------------- */
+
+#define N_PAGES ((int64_t)(PIN_GRANULE >> PIN_UNIT_SHIFT)) /* of a granule */
+
+/*
+ * The credit's share of what is touched. Whoever takes a small block nearly always writes to
+ * it: so of a slab that proves sparse at least a quarter is touched all the same, the first
+ * page of each block. Buffers and stacks may stay empty.
+ */
+#define SHARE_OF_SLABS	6
+#define SHARE_OF_OTHERS 12
+
+/* As many pages of a granule are resident if only its last blocks are not written to yet. */
+#define MOST (N_PAGES - N_PAGES / 16)
+
+/* Each piece is two mappings: it begins only if it can have this share of what was touched. */
+#define SHARE_OF_PIECE 128
+
+static int64_t n_resident(uint32_t page)
+{
+	unsigned char is_there[N_PAGES];
+	int64_t n = 0;
+
+	if (pin_os_resident(pin_page_at(page), N_PAGES, is_there))
+		return 0;
+	for (int64_t i = 0; i < N_PAGES; i++)
+		n += is_there[i] & 1;
+	return n;
+}
+
+/* What the granule shows is taken to be so in those that were asked for, too. */
+static void look(struct pin_huge *huge, int64_t share, uint32_t page)
+{
+	int64_t n = n_resident(huge->probe), lost = N_PAGES - n;
+	int64_t earned = n / share > lost ? n / share : 0;
+
+	if (n < MOST && page < huge->probe + 2 * N_PAGES)
+		return; /* once more, one granule later */
+	huge->credit += earned + huge->n_asked * (earned - lost);
+	huge->n_asked = 0;
+	huge->probe = 0;
+}
+
+void pin_huge_enter(struct pin_huge *huge, bool is_slab, uint32_t page, uint32_t end,
+		    size_t n_touched)
+{
+	int64_t least = 0;
+
+	page = (uint32_t)PIN_ALIGN_UP(page, N_PAGES);
+	if (page >= end || pin_options.huge != PIN_HUGE_DENSE || PIN_PAGE != PIN_UNIT)
+		return;
+	if (huge->probe)
+		look(huge, is_slab ? SHARE_OF_SLABS : SHARE_OF_OTHERS, page);
+	if (!huge->n_asked)
+		least = (int64_t)n_touched / SHARE_OF_PIECE;
+	for (; page < end; page += N_PAGES) {
+		if (huge->credit >= least && huge->credit >= (huge->n_asked + 1) * N_PAGES &&
+		    !pin_os_advise(pin_page_at(page), PIN_GRANULE, PIN_HUGE_PAGES))
+			huge->n_asked++;
+		else if (!huge->probe)
+			huge->probe = page;
+	}
 }

@@ -14,7 +14,7 @@
 
 void *pin_large_alloc(size_t n_bytes, size_t alignment, size_t *n_used)
 {
-	struct pin_run_need need = {pin_pages_for(n_bytes), 1, 0};
+	struct pin_run_need need = {pin_pages_for(n_bytes), 1, 0, false};
 	uint32_t page;
 
 	if (PIN_UNLIKELY(alignment > PIN_UNIT))

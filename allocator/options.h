@@ -12,7 +12,7 @@
 enum pin_mode { PIN_MODE_EAGER, PIN_MODE_LAZY, PIN_MODE_OFF };
 
 /* In the order of PINALLOC_HUGEPAGE's values. */
-enum pin_huge { PIN_HUGE_SYSTEM, PIN_HUGE_THP, PIN_HUGE_TLB, PIN_HUGE_OFF };
+enum pin_huge_kind { PIN_HUGE_DENSE, PIN_HUGE_SYSTEM, PIN_HUGE_THP, PIN_HUGE_TLB, PIN_HUGE_OFF };
 
 /* In the order of PINALLOC_WATCH's values. Code tests whether it is 0: off comes first. */
 enum pin_watch { PIN_WATCH_OFF, PIN_WATCH_ON, PIN_WATCH_STRICT };
@@ -42,7 +42,7 @@ struct pin_options {
 	int watch;	    /* enum pin_watch */
 	size_t max_pinned;  /* bytes, SIZE_MAX for no cap, or PIN_PINNED_AUTO */
 	size_t prealloc;    /* bytes */
-	int huge;	    /* enum pin_huge */
+	int huge;	    /* enum pin_huge_kind */
 	const char *programs;
 	size_t arena_max;
 	size_t top_pad; /* bytes */

@@ -92,13 +92,4 @@ int pin_table_ensure(struct pin_table *table, size_t n);
  */
 #define pin_table_at(table, type, i) ((type *)(void *)(table)->base + (i))
 
-/*
- * As pages that are huge, or not, as PINALLOC_HUGEPAGE says (huge.c):
- * makes [addr, addr + n_bytes) of the reserve, both multiples of PIN_GRANULE and not used
- * yet, readable and writable. Returns 0; -ENOMEM if there is no memory; -EEXIST if another
- * mapping of the process is there, so that the heap must never use these addresses.
- * Thread-safe.
- */
-int pin_huge_commit(char *addr, size_t n_bytes);
-
 #endif

@@ -334,11 +334,23 @@ static struct place place_from(uint32_t from, uint32_t bare, const struct pin_ru
 	return (struct place){at < bare ? from : bare, at, to > least ? to - least : 0};
 }
 
+/* Of what is handed out the part that nobody has touched may become huge pages. */
+static void enter(struct pin_map *map, uint32_t page, uint32_t end, bool is_slab, size_t n_used)
+{
+	pin_huge_enter(&map->huge[is_slab], is_slab,
+		       page + (uint32_t)(n_used >> PIN_UNIT_SHIFT), end,
+		       map->n_all - map->n_bare);
+}
+
 static uint32_t take_place(struct pin_map *map, const struct pin_run_need *need,
 			   const struct place *place, size_t *n_used)
 {
-	pin_run_cut(map, place->page, (uint32_t)place->at, need->n_pages, n_used);
-	return (uint32_t)place->at;
+	uint32_t at = (uint32_t)place->at;
+
+	pin_run_cut(map, place->page, at, need->n_pages, n_used);
+	if (need->n_pages < 1u << TOLD_SHIFT)
+		enter(map, at, at + need->n_pages, need->is_slab, *n_used);
+	return at;
 }
 
 /* In bare addresses that have room, and the longer of the used runs next to them. */
@@ -415,6 +427,7 @@ bool pin_run_extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t
 			      map->span != span || free_from(span, page) < n_pages))
 		return false;
 	pin_run_cut(map, page, page, n_pages, n_used);
+	enter(map, page, page + n_pages, false, *n_used);
 	return true;
 }
 

@@ -15,6 +15,7 @@
 #ifndef PIN_RUNS_H
 #define PIN_RUNS_H
 
+#include "allocator/huge.h"
 #include "allocator/mutex.h"
 #include "allocator/pages.h"
 #include "allocator/span.h"
@@ -23,6 +24,7 @@ struct pin_run_need {
 	uint32_t n_pages;
 	uint32_t alignment; /* pages, a power of two */
 	uint32_t n_spare;   /* pages that a run of a lane may be longer */
+	bool is_slab;	    /* of small blocks */
 };
 
 /*
@@ -46,6 +48,7 @@ struct pin_map {
 	size_t touch_most; /* pages that may be touched before lanes are looked at */
 	int64_t n_due;	   /* pages that lanes are to give before they are looked at again */
 	struct pin_fit used, bare;
+	struct pin_huge huge[2]; /* of slabs, and of all else */
 };
 
 /* Of a memory node. Nodes beyond these share maps. */

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "allocator/span.h"
+#include "allocator/huge.h"
 #include "allocator/log.h"
 #include "allocator/pages.h"
 #include "allocator/reserve.h"

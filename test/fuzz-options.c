@@ -33,7 +33,7 @@ static void all_must_be_sound(void)
 	must(!(o->access & (PIN_ACCESS_WRITE | PIN_ACCESS_ATOMIC)) ||
 	     o->access & PIN_ACCESS_LOCAL);
 	must(o->watch == 0 || o->watch == 1);
-	must(o->huge >= PIN_HUGE_SYSTEM && o->huge <= PIN_HUGE_OFF);
+	must(o->huge >= PIN_HUGE_DENSE && o->huge <= PIN_HUGE_OFF);
 	must(o->arena_max <= UINT32_MAX && o->perturb <= UINT32_MAX);
 }
 

@@ -41,6 +41,34 @@ value() {
 	[[ "$output" != *MADV_HUGEPAGE* ]]
 }
 
+# MiB and sizes of written blocks, of blocks behind them, and the bytes of these that are written.
+@test "dense: written memory is huge, and sparse memory takes a tenth more at most" {
+	local way n=() small
+	for way in system dense; do
+		run -0 preloaded PINALLOC_HUGEPAGE=$way "$programs/dense" 1 128 100 0 4096 0
+		echo "$way: $output"
+		n+=("$output")
+	done
+	# A third of the page faults, at most.
+	[ "${n[1]##* }" -lt $((${n[0]##* } / 3)) ]
+	while read -ra way; do
+		run -0 preloaded PINALLOC_HUGEPAGE=system "$programs/dense" "${way[@]}"
+		small=${output%% *}
+		run -0 preloaded PINALLOC_HUGEPAGE=dense "$programs/dense" "${way[@]}"
+		echo "${way[*]}: $small, $output"
+		[ "${output%% *}" -le $((small + small / 10)) ]
+	done <<- end
+		1 6 100 256 262144 1
+		1 24 100 40 8192 410
+		1 64 100 256 65536 1
+		1 64 14000 40 14000 701
+		1 64 1000 256 3145728 100000
+		1 64 1000 1024 1073741824 4096
+		20 3 100 6 1048576 100
+		20 8 100 6 65536 3277
+	end
+}
+
 @test "off: no huge pages are used" {
 	held PINALLOC_HUGEPAGE=off 64 4
 	[ "$(value transparent)" -eq 0 ]
@@ -50,7 +78,7 @@ value() {
 @test "a heap of any size and number of arenas is a handful of mappings" {
 	# A mapping for each growth step of a heap of 1 GiB, or for each block, would be 20 and more.
 	local way few more=10
-	for way in off system thp; do
+	for way in off system dense thp; do
 		held PINALLOC_HUGEPAGE=$way 1 4
 		few=$(value mappings)
 		held PINALLOC_HUGEPAGE=$way 1024 1024

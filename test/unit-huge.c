@@ -5,8 +5,10 @@
  */
 #include <config.h>
 
+#include "allocator/huge.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
+#include "allocator/pages.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 #include "test/beside.h"
@@ -71,6 +73,7 @@ static const struct way {
 	const char *what;
 } ways[] = {
 	{"system", 4, 0, 0, 0, 0, 2, "nothing is advised"},
+	{"dense", 4, 0, 0, 0, 0, 2, "nothing is advised where the heap grows"},
 	{"thp", 2, 0, 0, 0, 1, 0, "all addresses but the upper end are advised, once"},
 	{"off", 8, 0, 0, 0, 0, 6, "no huge pages are used"},
 	{"hugetlb", 8, 8, 8, 8, 0, 0, "every piece comes from the pool"},
@@ -117,9 +120,162 @@ static bool holds(void)
 	return !pin_reserve_init() && (way->n_pieces ? asks_so() : place_is_lost());
 }
 
+/* --- where memory is dense ------------------------------------------------------------- */
+
+#define GRANULES 4096
+#define PAGES	 ((uint32_t)(PIN_GRANULE / PIN_UNIT))
+
+static uint16_t resident[GRANULES]; /* pages, if the granule is not huge */
+static bool asked[GRANULES];
+static unsigned looked[GRANULES];
+
+static size_t granule(const void *addr)
+{
+	return pin_page_of(addr) / PAGES;
+}
+
+int __wrap_pin_os_resident(const void *addr, size_t n_pages, unsigned char *is_there)
+{
+	looked[granule(addr)]++;
+	for (size_t i = 0; i < n_pages; i++)
+		is_there[i] = asked[granule(addr)] || i < resident[granule(addr)];
+	return 0;
+}
+
+static struct pin_huge huge;
+static uint32_t next; /* granule */
+
+/* How many granules of so many, of which each gets n pages, become huge. */
+static unsigned enter(bool is_slab, unsigned n_granules, uint16_t n)
+{
+	unsigned n_asked = 0;
+
+	for (; n_granules--; next++) {
+		advised = 0;
+		pin_huge_enter(&huge, is_slab, next * PAGES - 1, next * PAGES + 1,
+			       next * PAGES);
+		resident[next] = n;
+		asked[next] = advised;
+		if (advised && (from != next * PIN_GRANULE || to != from + PIN_GRANULE))
+			abort();
+		n_asked += advised;
+	}
+	return n_asked;
+}
+
+static void begin_dense(void)
+{
+	setenv("PINALLOC_HUGEPAGE", "", 1);
+	pin_options_init();
+	if (pin_reserve_init())
+		abort();
+	pin_pages.base = pin_reserve.base;
+	next = 1;
+}
+
+static bool proves_first(void)
+{
+	unsigned before;
+
+	begin_dense();
+	before = enter(true, 6, PAGES);
+	return !before && enter(true, 50, PAGES) > 20 && enter(true, 200, PAGES) > 170;
+}
+
+static bool other_proves_longer(void)
+{
+	begin_dense();
+	return !enter(false, 12, PAGES) && enter(false, 50, PAGES) > 5;
+}
+
+static bool looks_at_small(void)
+{
+	begin_dense();
+	enter(true, 300, PAGES);
+	for (unsigned i = 0; i < next; i++)
+		if (looked[i] > 2 || (looked[i] && asked[i]))
+			return false;
+	return true;
+}
+
+/* After a dense phase of any length little is lost in a sparse one, whatever is touched of it.
+ */
+static bool loses_little(void)
+{
+	unsigned lost;
+
+	begin_dense();
+	for (unsigned is_slab = 0; is_slab < 2; is_slab++)
+		for (unsigned n = 1; n < 300; n += 7)
+			for (uint16_t touched = 0; touched < 400; touched += 100) {
+				memset(&huge, 0, sizeof huge);
+				next = 1;
+				enter(is_slab, n, PAGES);
+				lost = enter(is_slab, 400, touched) * (PAGES - touched);
+				if (lost > n * PAGES / (is_slab ? 6 : 12))
+					return false;
+			}
+	return true;
+}
+
+static bool once_more(void)
+{
+	begin_dense();
+	enter(true, 40, PAGES);
+	enter(true, 100, 0);
+	return !enter(true, 1, 0) && enter(true, 100, PAGES) > 20;
+}
+
+/* Part of the granule has a last block that is not written yet: a look one granule later. */
+static bool looks_again(void)
+{
+	begin_dense();
+	for (unsigned i = 0; i < 40; i++) {
+		resident[next - 1] = PAGES;
+		enter(true, 1, PAGES / 2);
+	}
+	return advised || huge.n_asked || huge.credit > 0;
+}
+
+static bool few_pieces(void)
+{
+	unsigned n_pieces = 0;
+
+	begin_dense();
+	for (unsigned i = 0; i < 15; i++) {
+		enter(true, 250, PAGES - 60);
+		enter(true, 20, PAGES);
+	}
+	for (unsigned i = 1; i < next; i++)
+		n_pieces += asked[i] && !asked[i - 1];
+	printf("# %u pieces of %u granules\n", n_pieces, next);
+	return n_pieces && n_pieces <= 300;
+}
+
+static bool asks_nothing(void)
+{
+	begin_dense();
+	pin_options.huge = PIN_HUGE_SYSTEM;
+	return !enter(true, 100, PAGES) && !looked[1];
+}
+
+static void check_dense(void)
+{
+	ok(in_child(proves_first), "dense: slabs become huge once some have proved dense");
+	ok(in_child(other_proves_longer), "dense: other memory has to prove more");
+	ok(in_child(looks_at_small),
+	   "dense: what was asked for proves nothing, and is not looked at");
+	ok(in_child(loses_little), "dense: a sparse phase makes little resident, after any dense one");
+	ok(in_child(once_more), "dense: memory that is dense again becomes huge again");
+	ok(in_child(looks_again), "dense: the last block may be written later");
+	ok(in_child(few_pieces), "dense: a large heap has few pieces");
+	ok(in_child(asks_nothing), "system: nothing is looked at");
+}
+
 int main(void)
 {
 	for (; way < ways + PIN_ARRAY_SIZE(ways); way++)
 		ok(in_child(holds), "%s: %s", way->way, way->what);
+	check_dense();
 	return done_testing();
 }

@@ -202,9 +202,8 @@ static const char *why_small(const char *enabled)
 		return NULL;
 	if (!strstr(enabled, "[madvise]"))
 		return "never";
-	return pin_options.huge == PIN_HUGE_SYSTEM
-		       ? "madvise, and PINALLOC_HUGEPAGE=thp is not set"
-		       : NULL;
+	return pin_options.huge == PIN_HUGE_SYSTEM ? "madvise, and PINALLOC_HUGEPAGE is system"
+						   : NULL;
 }
 
 static void check_huge_pages(void)
@@ -227,6 +226,12 @@ static void check_huge_pages(void)
 			    "the heap gets small pages, which take longer to register: "
 			    "%s says %s",
 			    file, why);
+	else if (pin_options.huge == PIN_HUGE_DENSE && !strstr(enabled, "[always]"))
+		cmd_finding(
+			CMD_OK, "huge pages", NULL,
+			"the heap gets huge pages where small blocks fill it: %s says madvise; "
+			"with PINALLOC_HUGEPAGE=thp it gets them everywhere",
+			file);
 	else
 		cmd_finding(CMD_OK, "huge pages", NULL,
 			    "the heap gets huge pages, which register fastest");
