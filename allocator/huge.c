@@ -89,6 +89,10 @@ int pin_huge_commit(char *addr, size_t n_bytes)
 /* Each piece is two mappings: it begins only if it can have this share of what was touched. */
 #define SHARE_OF_PIECE 128
 
+/* Pages of the heap. A smaller one is not looked at: system call filters may forbid mincore(2).
+ */
+#define LEAST ((size_t)16 * PIN_MIB / PIN_UNIT)
+
 static int64_t n_resident(uint32_t page)
 {
 	unsigned char is_there[N_PAGES];
@@ -101,7 +105,7 @@ static int64_t n_resident(uint32_t page)
 	return n;
 }
 
-/* What the granule shows is taken to be so in those that were asked for, too. */
+/* What the granule shows is taken to be so in all that were handed out since the last look. */
 static void look(struct pin_huge *huge, int64_t share, uint32_t page)
 {
 	int64_t n = n_resident(huge->probe), lost = N_PAGES - n;
@@ -109,28 +113,34 @@ static void look(struct pin_huge *huge, int64_t share, uint32_t page)
 
 	if (n < MOST && page < huge->probe + 2 * N_PAGES)
 		return; /* once more, one granule later */
-	huge->credit += earned + huge->n_asked * (earned - lost);
-	huge->n_asked = 0;
-	huge->probe = 0;
+	huge->credit += huge->n_left * earned + huge->n_asked * (earned - lost);
+	huge->n_asked = huge->n_left = huge->probe = 0;
 }
 
 void pin_huge_enter(struct pin_huge *huge, bool is_slab, uint32_t page, uint32_t end,
 		    size_t n_touched)
 {
-	int64_t least = 0;
+	uint32_t left = 0;
+	int64_t least;
 
 	page = (uint32_t)PIN_ALIGN_UP(page, N_PAGES);
 	if (page >= end || pin_options.huge != PIN_HUGE_DENSE || PIN_PAGE != PIN_UNIT)
 		return;
+	if (n_touched < LEAST)
+		huge->probe = 0;
 	if (huge->probe)
 		look(huge, is_slab ? SHARE_OF_SLABS : SHARE_OF_OTHERS, page);
-	if (!huge->n_asked)
-		least = (int64_t)n_touched / SHARE_OF_PIECE;
+	least = huge->n_asked ? 0 : (int64_t)n_touched / SHARE_OF_PIECE;
 	for (; page < end; page += N_PAGES) {
 		if (huge->credit >= least && huge->credit >= (huge->n_asked + 1) * N_PAGES &&
-		    !pin_os_advise(pin_page_at(page), PIN_GRANULE, PIN_HUGE_PAGES))
+		    !pin_os_advise(pin_page_at(page), PIN_GRANULE, PIN_HUGE_PAGES)) {
 			huge->n_asked++;
-		else if (!huge->probe)
-			huge->probe = page;
+		} else {
+			huge->n_left++;
+			left = page;
+		}
 	}
+	/* The last one: what is written up to there is written before, too. */
+	if (left && !huge->probe)
+		huge->probe = left;
 }

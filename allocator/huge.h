@@ -19,6 +19,7 @@
 struct pin_huge {
 	uint32_t probe; /* the first page of the granule to look at next; 0 if there is none */
 	uint32_t n_asked; /* granules asked for since the last look */
+	uint32_t n_left;  /* and those left as they are */
 	int64_t credit;	  /* pages */
 };
 

@@ -197,7 +197,7 @@ filter() {
 				}
 				while (n)
 					free(p[--n]);
-				for (int i = 0; i < 30000; i++)
+				for (int i = 0; i < atoi(argv[2]); i++)
 					if (!malloc(i % 5000))
 						return 1;
 			}
@@ -207,15 +207,15 @@ filter() {
 	END
 }
 
-@test "under a program's own filter, blocks of up to 16 MiB need no more than glibc's malloc and madvise" {
+@test "under a program's own filter, a heap of up to 16 MiB needs no more than glibc's malloc and madvise" {
 	filter sched_getaffinity
-	run -0 preloaded PINALLOC_REGISTER=off ./filtered 16
+	run -0 preloaded PINALLOC_REGISTER=off ./filtered 1 500
 	[ "$output" = ok ]
 }
 
 @test "and larger ones what pinalloc-problems(7) says" {
 	grep -q 'mincore(2) and sysinfo(2)' "$top_srcdir/preload/pinalloc-problems.7"
 	filter sched_getaffinity mincore sysinfo
-	run -0 preloaded PINALLOC_REGISTER=off ./filtered 64
+	run -0 preloaded PINALLOC_REGISTER=off ./filtered 64 30000
 	[ "$output" = ok ]
 }

@@ -218,6 +218,12 @@ static bool loses_little(void)
 	return true;
 }
 
+static bool small_heap(void)
+{
+	begin_dense();
+	return !enter(true, 7, PAGES) && !looked[6] && enter(true, 1, PAGES) == 1;
+}
+
 static bool once_more(void)
 {
 	begin_dense();
@@ -265,7 +271,9 @@ static void check_dense(void)
 	ok(in_child(other_proves_longer), "dense: other memory has to prove more");
 	ok(in_child(looks_at_small),
 	   "dense: what was asked for proves nothing, and is not looked at");
-	ok(in_child(loses_little), "dense: a sparse phase makes little resident, after any dense one");
+	ok(in_child(loses_little),
+	   "dense: a sparse phase makes little resident, after any dense one");
+	ok(in_child(small_heap), "dense: a small heap is not looked at");
 	ok(in_child(once_more), "dense: memory that is dense again becomes huge again");
 	ok(in_child(looks_again), "dense: the last block may be written later");
 	ok(in_child(few_pieces), "dense: a large heap has few pieces");
