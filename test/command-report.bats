@@ -101,7 +101,7 @@ load job
 	ln -s "$pinalloc" bin/pinalloc
 	sed -nE '/^\.Sh EXAMPLES/,/^\.Sh SEE/{/^\.Bd/,/^\.Ed/{/^\./d; s/\\-/-/g; s/\\\(aq/\x27/g; s/\\e/\\/g; p}}' \
 		"$top_srcdir/preload/pinalloc.1" > examples
-	[ "$(wc -l < examples)" -eq 12 ]
+	[ "$(wc -l < examples)" -eq 13 ]
 	PATH=$PWD/bin:$PATH run -0 bash -eo pipefail examples
 	echo "$output"
 	[ "${lines[-1]}" -eq 1 ]
