@@ -47,7 +47,7 @@ same() {
 @test "the functions return what glibc's do, for any argument, with blocks of the heap that are zero, or kept" {
 	rows same <<- 'END'
 		plain 200: malloc, calloc, realloc and reallocarray
-		aligned 1000: all that align, or return pages
+		aligned 800: all that align, or return pages
 		realloc 8: with a block, which it keeps when it fails
 	END
 }
