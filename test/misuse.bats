@@ -12,7 +12,7 @@ setup() {
 
 # function_at LIBRARY OFFSET: a name that the library exports of the code there.
 function_at() {
-	nm -Dn --defined-only "$1" | awk -v "at=$(printf %016x "$2")" '$1 <= at { name = $3 } END { print name }'
+	nm -Dn --defined-only "$1" | awk -v "at=$(printf %016x "$2")" '$1 "" <= at { name = $3 } END { print name }'
 }
 
 # names TEXT KIND [FUNCTION] [NAME=VALUE…]: the program ends by SIGABRT with one line that names the
