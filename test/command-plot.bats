@@ -6,7 +6,7 @@ load helper
 load job
 
 # drawn FILE.svg: counts its curves (a heap and live memory for each rank), how many of their
-# segments are neither horizontal nor vertical, its peak marks and its texts, but for those of the axes.
+# segments are neither horizontal nor vertical, its peak marks and its texts, but for those of the axes, sorted.
 drawn() {
 	python3 - "$1" <<- 'END'
 		import re, sys, xml.etree.ElementTree as tree
@@ -22,7 +22,7 @@ drawn() {
 		print("areas", "yes" if any(True for g in plots for p in g.iter(svg + "polygon")) else "none")
 		print("peaks", sum(1 for g in plots for p in g.iter(svg + "use")) - 1)
 		texts = ["".join(t.itertext()).strip() for t in root.iter(svg + "text")]
-		print(*["text " + text for text in texts if not re.fullmatch(r"[\d.]*", text)], sep="\n")
+		print(*["text " + text for text in sorted(texts) if not re.fullmatch(r"[\d.]*", text)], sep="\n")
 	END
 }
 
