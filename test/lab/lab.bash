@@ -98,23 +98,11 @@ thorough() {
 }
 
 # attempt NAME [VARIABLE=VALUE…] COMMAND…: in the guest, runs one case: output to NAME.out and
-# NAME.err, exit status to NAME.status. By chance, and without the library too, a job of MPICH over UCX
-# 1.18 fails an assertion of a thread of UCX where it ends, or waits there for ever: that is tried
-# again, counted and printed, as it could hide a fault of ours.
+# NAME.err, exit status to NAME.status.
 attempt() {
-	local name=$1 status odd try began=$SECONDS
+	local name=$1 status=0 began=$SECONDS
 	shift
-	for try in 1 2 3 4 5; do
-		status=0
-		timeout "$attempt_seconds" env "$@" > "/ctl/$name.out" 2> "/ctl/$name.err" < /dev/null || status=$?
-		odd=
-		[[ $status != 124 || $* != *mpirun.mpich* ]] || odd='MPICH did not end'
-		! grep -qs 'ib_device\.c.* Assertion .*cb_id' "/ctl/$name.out" "/ctl/$name.err" ||
-			odd="UCX's assertion of cb_id failed"
-		[ -n "$odd" ] || break
-		echo "$name, attempt $try: $odd" >> /ctl/repeated
-		cp "/ctl/$name.err" "/ctl/$name.err.$try"
-	done
+	timeout "$attempt_seconds" env "$@" > "/ctl/$name.out" 2> "/ctl/$name.err" < /dev/null || status=$?
 	echo "$status" > "/ctl/$name.status"
 	echo "$((SECONDS - began)) s  $name" >> /ctl/took
 }
