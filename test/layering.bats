@@ -36,6 +36,21 @@ but() {
 	find allocator regpool preload -type f | grep -vxF "$(printf '%s\n' "$@")"
 }
 
+@test "sources look as one release of each tool wants them; no other release is asked" {
+	local bin=$BATS_TEST_TMPDIR/bin
+	mkdir "$bin"
+	printf '#!/bin/sh\necho version 99.0: all is wrong\nexit 1\n' | tee "$bin/clang-format" > "$bin/shellcheck"
+	sed s/99/14/ "$bin/shellcheck" > "$bin/clang-format-14"
+	chmod +x "$bin"/*
+	PATH=$bin:$PATH run -1 "$top_srcdir/test/analyze" --style
+	[[ "$output" == *'14.0: all is wrong'*'shellcheck 0.9 is not here, '* && "$output" != *99* ]]
+	rm "$bin/shellcheck" "$bin/clang-format-14"
+	PATH=$bin:$PATH run "$top_srcdir/test/analyze" --style
+	echo "$output"
+	[ "$status" -ne 77 ] || not_here "how sources look" "there is no $(sed -n 's/ is not here.*//p' <<< "$output" | paste -sd ,)"
+	[ "$status" -eq 0 ]
+}
+
 # longest FILE…: of each its longest function in C.
 longest() {
 	awk 'function tell() { if (file) print file ": longest function", most + 0 }

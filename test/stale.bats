@@ -18,7 +18,7 @@ setup_file() {
 setup() {
 	load helper
 	load scripts
-	[ ! -s "$BATS_FILE_TMPDIR/refused" ] || skip "$(cat "$BATS_FILE_TMPDIR/refused")"
+	[ ! -s "$BATS_FILE_TMPDIR/refused" ] || skip "not here: $(cat "$BATS_FILE_TMPDIR/refused")"
 	export FAKE_PINS=1
 	seconds=${STALE_SECONDS:-${TEST_ALL:+60}}
 	seconds=${seconds:-2}
