@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: preload uses regpool, regpool uses allocator, never the other way, and modules do not use
-# each other in a cycle. Some things are done in one place only. Functions stay short. And a short test run
-# calls nothing that test/install-packages leaves out.
+# each other in a cycle. Some things are done in one place only. Functions stay short, and sources look alike. And
+# a short test run calls nothing that test/install-packages leaves out.
 load helper
 
 setup_file() {
