@@ -37,15 +37,14 @@ but() {
 }
 
 @test "sources look as one release of each tool wants them; no other release is asked" {
-	local bin=$BATS_TEST_TMPDIR/bin
-	mkdir "$bin"
-	printf '#!/bin/sh\necho version 99.0: all is wrong\nexit 1\n' | tee "$bin/clang-format" > "$bin/shellcheck"
-	sed s/99/14/ "$bin/shellcheck" > "$bin/clang-format-14"
-	chmod +x "$bin"/*
-	PATH=$bin:$PATH run -1 "$top_srcdir/test/analyze" --style
+	cd "$BATS_TEST_TMPDIR" && mkdir bin
+	printf '#!/bin/sh\necho version 99.0: all is wrong\n[ "$1" = --version ]\n' | tee bin/clang-format > bin/shellcheck
+	sed s/99/14/ bin/shellcheck > bin/clang-format-14
+	chmod +x bin/*
+	PATH=$PWD/bin:$PATH run -1 "$top_srcdir/test/analyze" --style
 	[[ "$output" == *'14.0: all is wrong'*'shellcheck 0.9 is not here, '* && "$output" != *99* ]]
-	rm "$bin/shellcheck" "$bin/clang-format-14"
-	PATH=$bin:$PATH run "$top_srcdir/test/analyze" --style
+	rm bin/shellcheck bin/clang-format-14
+	PATH=$PWD/bin:$PATH run "$top_srcdir/test/analyze" --style
 	echo "$output"
 	[ "$status" -ne 77 ] || not_here "how sources look" "there is no $(sed -n 's/ is not here.*//p' <<< "$output" | paste -sd ,)"
 	[ "$status" -eq 0 ]
@@ -60,10 +59,8 @@ longest() {
 		END { tell() }' "$@"
 }
 
-# too_long: of those lines.
-too_long() {
-	awk '$NF > 60'
-}
+# Of those lines.
+too_long='$NF > 60'
 
 # uses: pairs of modules of which the first uses a function or variable of the second with a name of
 # ours. Functions that replace the C library's are reached through it, so they are no dependency.
@@ -207,13 +204,13 @@ includes() {
 		> "$BATS_TEST_TMPDIR/files"
 	longest $(< "$BATS_TEST_TMPDIR/files") > "$BATS_TEST_TMPDIR/lengths"
 	[ "$(wc -l < "$BATS_TEST_TMPDIR/lengths")" -eq "$(wc -l < "$BATS_TEST_TMPDIR/files")" ]
-	run too_long < "$BATS_TEST_TMPDIR/lengths"
+	run awk "$too_long" "$BATS_TEST_TMPDIR/lengths"
 	echo "$output"
 	[ -z "$output" ]
 	cd "$BATS_TEST_TMPDIR"
 	{ echo '{'; seq 60; echo '}'; echo; } > long.c
 	{ echo '{'; seq 59; echo '}'; } > short.c
-	[ "$(longest long.c short.c /dev/null | too_long)" = 'long.c: longest function 61' ]
+	[ "$(longest long.c short.c /dev/null | awk "$too_long")" = 'long.c: longest function 61' ]
 }
 
 # wanted TEST…: what make builds for these, beside what `make` builds.
