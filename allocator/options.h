@@ -12,7 +12,13 @@
 enum pin_mode { PIN_MODE_EAGER, PIN_MODE_LAZY, PIN_MODE_OFF };
 
 /* In the order of PINALLOC_HUGEPAGE's values. */
-enum pin_huge_kind { PIN_HUGE_DENSE, PIN_HUGE_SYSTEM, PIN_HUGE_THP, PIN_HUGE_TLB, PIN_HUGE_OFF };
+enum pin_huge_kind {
+	PIN_HUGE_DENSE,
+	PIN_HUGE_SYSTEM,
+	PIN_HUGE_THP,
+	PIN_HUGE_TLB,
+	PIN_HUGE_OFF
+};
 
 /* In the order of PINALLOC_WATCH's values. Code tests whether it is 0: off comes first. */
 enum pin_watch { PIN_WATCH_OFF, PIN_WATCH_ON, PIN_WATCH_STRICT };
