@@ -70,7 +70,7 @@ static void *new_small(size_t alignment, size_t n_bytes, bool zero)
 static void *new_large(size_t alignment, size_t n_bytes, bool zero, bool is_picked)
 {
 	size_t n_used = 0;
-	void *p = pin_start_heap() ? pin_large_alloc(n_bytes, alignment, &n_used) : NULL;
+	void *p = pin_start_heap() ? pin_large_alloc(n_bytes, alignment, false, &n_used) : NULL;
 
 	if (PIN_LIKELY(p) && PIN_UNLIKELY(pin_is_traced))
 		pin_sample_new(p, is_picked);

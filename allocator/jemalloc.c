@@ -100,7 +100,8 @@ static void *spare_metadata(size_t n_bytes, size_t alignment)
 
 static uint32_t take_pages(size_t n_bytes, size_t alignment, size_t *n_used)
 {
-	struct pin_run_need need = {pin_pages_for(n_bytes), pin_pages_for(alignment), 0, true};
+	struct pin_run_need need = {pin_pages_for(n_bytes), pin_pages_for(alignment), 0, true,
+				    false};
 
 	return need.n_pages && need.alignment ? pin_run_take(&need, n_used) : 0;
 }

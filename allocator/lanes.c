@@ -345,15 +345,6 @@ static bool empty_next(struct pin_map *map, uint32_t *lane)
 	return true;
 }
 
-bool pin_lanes_empty(struct pin_map *map, uint32_t n_pages)
-{
-	bool had = false;
-
-	for (uint32_t lane = 0; (lane || !may_touch(map, n_pages)) && empty_next(map, &lane);)
-		had = true;
-	return had;
-}
-
 struct pin_map *pin_run_lock(uint32_t page)
 {
 	_Atomic uint64_t *words = lanes[lane_here()].words;

@@ -38,12 +38,6 @@ void pin_run_give(uint32_t page, uint32_t n_pages);
  */
 struct pin_map *pin_run_lock(uint32_t page);
 
-/*
- * Before n_pages of the locked map are taken that nobody has touched: gives it what lanes hold.
- * Gives up the lock meanwhile. Returns whether there was anything.
- */
-bool pin_lanes_empty(struct pin_map *map, uint32_t n_pages);
-
 /* Pages that lanes hold. Other threads may be changing that. Lock-free, async-signal-safe. */
 size_t pin_lanes_hold(void);
 

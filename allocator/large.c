@@ -12,9 +12,9 @@
 /* A block may have an eighth more pages than it needs, but not more than these. */
 #define MOST_SPARE 8
 
-void *pin_large_alloc(size_t n_bytes, size_t alignment, size_t *n_used)
+void *pin_large_alloc(size_t n_bytes, size_t alignment, bool grows, size_t *n_used)
 {
-	struct pin_run_need need = {pin_pages_for(n_bytes), 1, 0, false};
+	struct pin_run_need need = {pin_pages_for(n_bytes), 1, 0, false, grows};
 	uint32_t page;
 
 	if (PIN_UNLIKELY(alignment > PIN_UNIT))
@@ -45,35 +45,8 @@ bool pin_large_free(void *block)
 	return true;
 }
 
-/* As many pages as a block has that grows to n_bytes: a quarter's room if it grows by little.
- */
-static uint32_t pages_with_room(size_t has, size_t n_bytes)
-{
-	size_t step = PIN_UNIT;
-	uint32_t n_pages;
-
-	if (n_bytes - has < has / 4)
-		step = (size_t)1 << (63 - __builtin_clzl(n_bytes - 1) - 2);
-	n_pages = pin_pages_for(PIN_ALIGN_UP(n_bytes, step > PIN_UNIT ? step : PIN_UNIT));
-	return n_pages ? n_pages : pin_pages_for(n_bytes);
-}
-
-/* Extends a block into used memory behind it, with some room or at least to what it needs. */
-static bool extend(struct pin_map *map, uint32_t page, uint32_t needs, uint32_t room,
-		   size_t *n_used)
-{
-	uint32_t has = pin_page(page)->length, most = has + pin_run_at(page + has);
-
-	if (most < needs)
-		return false;
-	most = most < room ? most : room;
-	pin_run_cut(map, page + has, page + has, most - has, n_used);
-	pin_page_set_length(page, most);
-	return true;
-}
-
-/* Into bare addresses, too, or by growing the heap. */
-static bool extend_anyhow(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used)
+/* Extends a block into free memory behind it, or by growing the heap. */
+static bool extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used)
 {
 	uint32_t has = pin_page(page)->length;
 
@@ -106,61 +79,57 @@ static uint32_t begin_slide(struct pin_map *map, uint32_t page, uint32_t needs)
 	return to;
 }
 
-static void shrink(uint32_t page, uint32_t needs)
-{
-	uint32_t has = pin_page(page)->length;
-
-	if (needs >= has)
-		return;
-	pin_page_set_length(page, needs);
-	pin_run_give(page + needs, has - needs);
-}
-
 /* Returns where the block is then; 0 if it has to be copied. Under the lock of its map. */
-static uint32_t grow(struct pin_map *map, uint32_t page, size_t n_bytes, bool may_move,
+static uint32_t grow(struct pin_map *map, uint32_t page, uint32_t needs, bool may_move,
 		     size_t *n_used)
 {
-	uint32_t has = pin_page(page)->length, needs = pin_pages_for(n_bytes), to = 0;
-	uint32_t room = pages_with_room((size_t)has << PIN_UNIT_SHIFT, n_bytes);
-	bool again = false;
+	uint32_t has = pin_page(page)->length, to;
+	/* By quarters of a doubling, if it grows by little. */
+	uint32_t step = needs - has < has / 4 ? 1u << (29 - __builtin_clz(needs)) : 1;
+	uint32_t room = needs + (-needs & (step - 1)), used = has + pin_run_at(page + has);
 
-	do {
-		if (extend(map, page, needs, room, n_used))
-			return page;
-		if (may_move)
-			to = begin_slide(map, page, needs);
+	if (used < needs && may_move) {
+		to = begin_slide(map, page, needs);
 		/* Copying touches nothing then. */
-		if (to || (may_move && pin_run_fits(map, needs)))
+		if (to || pin_run_fits(map, needs))
 			return to;
-		again = !again && pin_lanes_empty(map, needs - has);
-	} while (again);
-	return extend_anyhow(map, page, room, n_used) || extend_anyhow(map, page, needs, n_used)
-		       ? page
-		       : 0;
+	}
+	room = used >= needs && used < room ? used : room;
+	return extend(map, page, room, n_used) || extend(map, page, needs, n_used) ? page : 0;
 }
 
 void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_used)
 {
-	uint32_t from = pin_page_of(block), page = from;
+	uint32_t from = pin_page_of(block), page = from, needs = pin_pages_for(n_bytes), has;
 	size_t had = pin_large_usable(block), asked = pin_page(page)->asked;
+	void *copy = NULL;
 	struct pin_map *map;
 
 	PIN_ASSERT(pin_is_large(block));
 	*n_used = 0;
-	if (!pin_pages_for(n_bytes))
+	if (!needs)
 		return NULL;
 	if (n_bytes > had) {
 		map = pin_run_lock(page);
-		page = grow(map, page, n_bytes, may_move, n_used);
+		page = grow(map, page, needs, may_move, n_used);
 		pin_mutex_unlock(&map->lock);
 	}
+	if (!page && may_move)
+		copy = pin_large_alloc(n_bytes, 1, true, n_used);
+	if (copy) {
+		memcpy(copy, block, had);
+		pin_large_free(block);
+	}
 	if (!page)
-		return NULL;
+		return copy;
 	/* Without the lock: nobody else knows of either place. */
 	if (page != from)
 		memmove(pin_page_at(page), block, had);
-	if (page != from || n_bytes < asked)
-		shrink(page, pin_pages_for(n_bytes));
+	has = pin_page(page)->length;
+	if ((page != from || n_bytes < asked) && needs < has) {
+		pin_page_set_length(page, needs);
+		pin_run_give(page + needs, has - needs);
+	}
 	pin_page(page)->asked = n_bytes;
 	return pin_page_at(page);
 }

@@ -7,7 +7,7 @@
  * should not be copied each time. realloc first extends the block into used free memory behind
  * it, then moves it down into that before it; copies it if there is used free memory elsewhere;
  * then extends it into memory that nobody has touched, for which the heap may grow; and copies
- * it last. Nothing is copied under a lock.
+ * it last, if it is long into a span of its own. Nothing is copied under a lock.
  *
  * New blocks, and resized ones, are counted, but the peak is not raised: the caller first has
  * samples updated, and then calls pin_live_settle().
@@ -22,17 +22,17 @@
 
 /*
  * A block of n_bytes, any number, at a multiple of `alignment`, a power of two. Sets *n_used to
- * how many bytes from its start may have been used before; the rest are zeroes. NULL if there
- * is no memory.
+ * how many bytes from its start may have been used before; the rest are zeroes. It `grows` if
+ * it is to take the place of one that was too short. NULL if there is no memory.
  */
-void *pin_large_alloc(size_t n_bytes, size_t alignment, size_t *n_used);
+void *pin_large_alloc(size_t n_bytes, size_t alignment, bool grows, size_t *n_used);
 
 /* Of an address in a page of PIN_KIND_LARGE. False if no block in use begins there any more. */
 bool pin_large_free(void *block);
 
 /*
- * Changes the size of a block where it is, or, if it `may_move`, moves it down over free memory
- * before it. Returns the block, or NULL if neither works, with the block as it was. *n_used is
+ * Changes the size of a block where it is, or, if it `may_move`, wherever there is memory.
+ * Returns the block, or NULL if that does not work, with the block as it was. *n_used is
  * as above, of what lies behind its former usable size. What a block has beyond what was asked
  * for it keeps until less is asked.
  */

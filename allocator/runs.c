@@ -267,14 +267,15 @@ uint32_t pin_map_take_used(struct pin_map *map, const struct pin_run_need *need,
 
 /* --- growth ----------------------------------------------------------------------- */
 
-static bool add_memory(struct pin_map *map, size_t n_bytes)
+/* To a span of the map, or to a new one. */
+static bool add_memory(struct pin_map *map, struct pin_span **span, size_t n_bytes, size_t room)
 {
 	uint32_t page, end, number = (uint32_t)(map - pin_maps);
 	char *p;
 
 	n_bytes = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
 	pin_mutex_lock(&pin_growth_lock);
-	p = n_bytes ? pin_span_grow(&map->span, n_bytes, number) : NULL;
+	p = n_bytes ? pin_span_grow(span, n_bytes, room, number) : NULL;
 	pin_mutex_unlock(&pin_growth_lock);
 	if (!p)
 		return false;
@@ -297,6 +298,13 @@ static bool add_memory(struct pin_map *map, size_t n_bytes)
 #define SHARE_OF_MAP	   8
 #define MAX_SHARE_OF_LIMIT 16
 
+/*
+ * A span takes addresses for at least this share of all that can get memory: what others take
+ * between would break it in two. But tables with an element for each page are committed up to
+ * the last span.
+ */
+#define SHARE_OF_ROOM 4096
+
 static size_t min_step(const struct pin_map *map)
 {
 	size_t step = (map->n_all << PIN_UNIT_SHIFT) / SHARE_OF_MAP;
@@ -311,9 +319,10 @@ static size_t min_step(const struct pin_map *map)
 
 static bool grow_by_step(struct pin_map *map, size_t n_lacking)
 {
-	size_t step = min_step(map);
+	size_t step = min_step(map), room = pin_reserve.memory / SHARE_OF_ROOM;
 
-	return (n_lacking < step && add_memory(map, step)) || add_memory(map, n_lacking);
+	return (n_lacking < step && add_memory(map, &map->span, step, room)) ||
+	       add_memory(map, &map->span, n_lacking, room);
 }
 
 /* --- new memory ------------------------------------------------------------------- */
@@ -380,12 +389,96 @@ static struct place place_at_end(const struct pin_map *map, const struct pin_run
 	return place_from(end - n_bare - n_before, end - n_bare, need);
 }
 
+/* How many pages from `page` on are free. */
+static uint32_t free_from(const struct pin_span *span, uint32_t page)
+{
+	uint32_t end = end_of(span), p = page;
+
+	while (p < end && pin_page_state(p) >= PIN_STATE_FREE)
+		p += pin_page(p)->length;
+	return p - page;
+}
+
+static bool extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used)
+{
+	struct pin_span *span = (struct pin_span *)span_of(page - 1), *grown = span;
+	uint32_t has = free_from(span, page);
+	bool is_last = page + has == end_of(span) && !span->is_fixed;
+	size_t lacks = (size_t)(n_pages - has) << PIN_UNIT_SHIFT;
+
+	if (has < n_pages && is_last)
+		(void)(span == map->span ? grow_by_step(map, lacks)
+					 : add_memory(map, &grown, lacks, 0));
+	if (free_from(span, page) < n_pages)
+		return false;
+	pin_run_cut(map, page, page, n_pages, n_used);
+	return true;
+}
+
+bool pin_run_extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used)
+{
+	if (!extend(map, page, n_pages, n_used))
+		return false;
+	enter(map, page, page + n_pages, false, *n_used);
+	return true;
+}
+
+/*
+ * A block that has grown to a mebibyte, and to a share of what was ever touched, begins a span
+ * of its own. There it grows further without a copy, which would leave a hole that is too short
+ * for the next one. The share bounds how many spans there are.
+ */
+#define LEAST_OWN    (PIN_MIB / PIN_UNIT)
+#define SHARE_OF_OWN 256
+
+static uint32_t take_own(struct pin_map *map, const struct pin_run_need *need, size_t *n_used)
+{
+	size_t n = (size_t)need->n_pages << PIN_UNIT_SHIFT, touched = map->n_all - map->n_bare;
+	struct pin_span *own = NULL;
+	uint32_t page = 0;
+
+	if (need->n_pages >= LEAST_OWN && need->n_pages >= touched / SHARE_OF_OWN &&
+	    add_memory(map, &own, n, n + pin_reserve.memory / (4 * SHARE_OF_ROOM))) {
+		page = pin_page_of((void *)own->start);
+		take_place(map, need, &(struct place){page, page, need->n_pages}, n_used);
+	}
+	return page;
+}
+
+/* A long used run, and new memory behind it: of a block that had a span of its own, most often.
+ */
+static uint32_t take_longest(struct pin_map *map, const struct pin_run_need *need,
+			     size_t *n_used)
+{
+	unsigned class = PIN_FIT_CLASSES;
+	uint32_t page = 0, n_pages;
+	size_t more;
+
+	while (!page && class_of(LEAST_OWN) < class)
+		page = map->used.first[--class];
+	n_pages = page ? pin_page(page)->length : 0;
+	if (!page || need->alignment > 1 || n_pages >= need->n_pages)
+		return 0;
+	pin_run_cut(map, page, page, n_pages, n_used);
+	if (extend(map, page + n_pages, need->n_pages - n_pages, &more)) {
+		*n_used += more;
+		return page;
+	}
+	pin_map_give(map, page, n_pages);
+	return 0;
+}
+
 /* The span may have to go on elsewhere, and then lack more. */
 uint32_t pin_map_take_new(struct pin_map *map, const struct pin_run_need *need, size_t *n_used)
 {
+	uint32_t page = pin_span_count() > 1 ? take_longest(map, need, n_used) : 0;
 	struct place place, last;
 	int64_t lacks;
 
+	if (!page && need->grows)
+		page = take_own(map, need, n_used);
+	if (page)
+		return page;
 	for (;;) {
 		place = place_in_bare(map, need);
 		last = place_at_end(map, need);
@@ -404,31 +497,6 @@ uint32_t pin_map_take_bare(struct pin_map *map, const struct pin_run_need *need,
 	struct place place = place_in_bare(map, need);
 
 	return place.page ? take_place(map, need, &place, n_used) : 0;
-}
-
-/* How many pages from `page` on are free. */
-static uint32_t free_from(const struct pin_span *span, uint32_t page)
-{
-	uint32_t end = end_of(span), p = page;
-
-	while (p < end && pin_page_state(p) >= PIN_STATE_FREE)
-		p += pin_page(p)->length;
-	return p - page;
-}
-
-bool pin_run_extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used)
-{
-	const struct pin_span *span = span_of(page - 1);
-	uint32_t has = free_from(span, page);
-
-	/* Only the span that grows, and if nothing is in between. */
-	if (has < n_pages && (map->span != span || page + has != end_of(span) ||
-			      !grow_by_step(map, (size_t)(n_pages - has) << PIN_UNIT_SHIFT) ||
-			      map->span != span || free_from(span, page) < n_pages))
-		return false;
-	pin_run_cut(map, page, page, n_pages, n_used);
-	enter(map, page, page + n_pages, false, *n_used);
-	return true;
 }
 
 /* A map that begins meanwhile may have its lock taken, and its holder wait for that of growth.

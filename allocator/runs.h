@@ -25,6 +25,7 @@ struct pin_run_need {
 	uint32_t alignment; /* pages, a power of two */
 	uint32_t n_spare;   /* pages that a run of a lane may be longer */
 	bool is_slab;	    /* of small blocks */
+	bool grows;	    /* it is for a block that has grown, and may grow more */
 };
 
 /*

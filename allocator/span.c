@@ -9,13 +9,6 @@
 
 #define MAX_SPANS 2048
 
-/*
- * A span takes addresses for at least this share of all that can get memory: what others take
- * between would break it in two. But tables with an element for each page are committed up to
- * the last span.
- */
-#define SHARE_OF_ROOM 4096
-
 PIN_WRITTEN_FIRST struct pin_mutex pin_growth_lock = {.rank = PIN_RANK_GROWTH};
 PIN_WRITTEN_FIRST _Atomic uint32_t pin_n_spans;
 PIN_WRITTEN_FIRST static _Atomic uint32_t n_steps;
@@ -69,10 +62,11 @@ static struct pin_span *begin_span(uintptr_t start, size_t room, uint32_t node)
 }
 
 /* Makes room for n_bytes more addresses, at the end of the span or in a new one. */
-static struct pin_span *make_room(struct pin_span *span, size_t n_bytes, uint32_t node)
+static struct pin_span *make_room(struct pin_span *span, size_t n_bytes, size_t room,
+				  uint32_t node)
 {
-	size_t share = pin_reserve.memory / SHARE_OF_ROOM, least = n_bytes + PIN_GRANULE;
-	size_t size = PIN_ALIGN_UP(share > least ? share : least, PIN_GRANULE);
+	size_t least = n_bytes + PIN_GRANULE;
+	size_t size = PIN_ALIGN_UP(room > least ? room : least, PIN_GRANULE);
 	uintptr_t at = pin_reserve_carve(size);
 
 	if (!at)
@@ -80,7 +74,7 @@ static struct pin_span *make_room(struct pin_span *span, size_t n_bytes, uint32_
 	/* The last granule is left out: if two spans met, jemalloc would merge pages of both.
 	 */
 	if (!span || span->start + span->room + PIN_GRANULE != at)
-		return begin_span(at, size - PIN_GRANULE, node);
+		return room ? begin_span(at, size - PIN_GRANULE, node) : NULL;
 	span->room += size;
 	return span;
 }
@@ -95,7 +89,7 @@ static void note_growth(struct pin_span *span, size_t n_bytes)
 		  (void *)(span->start + span->length));
 }
 
-char *pin_span_grow(struct pin_span **span, size_t n_bytes, uint32_t node)
+char *pin_span_grow(struct pin_span **span, size_t n_bytes, size_t room, uint32_t node)
 {
 	size_t n = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
 	struct pin_span *grown = *span;
@@ -107,7 +101,7 @@ char *pin_span_grow(struct pin_span **span, size_t n_bytes, uint32_t node)
 		return NULL;
 	do {
 		if (!grown || grown->room - grown->length < n)
-			grown = make_room(grown, n, node);
+			grown = make_room(grown, n, room, node);
 		if (!grown)
 			return NULL;
 		/* Set even if committing fails: the next caller can use the addresses. */

@@ -29,11 +29,12 @@ struct pin_span {
 
 /*
  * Adds n_bytes of zeroed, writable memory, rounded up to PIN_GRANULE, at the end of *span. If
- * *span is NULL or cannot continue, begins a new span and sets *span to it. Returns the
- * address of the new memory, or NULL if addresses or memory are used up. Never allocates. The
- * caller of this function, or of pin_span_add(), holds pin_growth_lock.
+ * *span is NULL or cannot continue, begins a new span with at least so much room, unless that
+ * is 0, and sets *span to it. Returns the address of the new memory, or NULL if addresses or
+ * memory are used up. Never allocates. The caller of this function, or of pin_span_add(), holds
+ * pin_growth_lock.
  */
-char *pin_span_grow(struct pin_span **span, size_t n_bytes, uint32_t node);
+char *pin_span_grow(struct pin_span **span, size_t n_bytes, size_t room, uint32_t node);
 
 /*
  * Adds a span over [start, start + n_bytes), addresses carved from the reserve that have memory

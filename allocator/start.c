@@ -53,7 +53,7 @@ static bool keep_spare(void)
 {
 	size_t n_used;
 
-	spare = pin_large_alloc(SPARE, 1, &n_used);
+	spare = pin_large_alloc(SPARE, 1, false, &n_used);
 	return spare;
 }
 

@@ -6,6 +6,7 @@
 
 #include "allocator/live.h"
 #include "allocator/pages.h"
+#include "allocator/reserve.h"
 #include "allocator/span.h"
 
 #include <stdlib.h>
@@ -17,7 +18,7 @@ static inline char *span_grow(struct pin_span **span, size_t n_bytes, uint32_t n
 	char *p;
 
 	pin_mutex_lock(&pin_growth_lock);
-	p = pin_span_grow(span, n_bytes, node);
+	p = pin_span_grow(span, n_bytes, pin_reserve.memory / 4096, node);
 	pin_mutex_unlock(&pin_growth_lock);
 	return p;
 }

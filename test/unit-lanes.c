@@ -88,7 +88,7 @@ static void own(struct run run, bool taken)
 
 static struct run take_run(uint32_t n_pages, uint32_t n_spare)
 {
-	struct pin_run_need need = {n_pages, 1, n_spare, false};
+	struct pin_run_need need = {n_pages, 1, n_spare, false, false};
 	size_t n_used;
 	struct run run = {pin_run_take(&need, &n_used), need.n_pages};
 
@@ -108,7 +108,7 @@ static uint32_t take_pages(uint32_t n_pages)
 {
 	size_t n_used;
 
-	return pin_run_take(&(struct pin_run_need){n_pages, 1, 0, false}, &n_used);
+	return pin_run_take(&(struct pin_run_need){n_pages, 1, 0, false, false}, &n_used);
 }
 
 /* Notes what lanes hold, as taken or not. Returns how many pages. */
@@ -392,7 +392,7 @@ static unsigned locks_alone(void)
 /* What one thread has given back others take before they touch any memory. */
 static void take_many(size_t *n_new)
 {
-	struct pin_run_need need = {40, 1, 0, false};
+	struct pin_run_need need = {40, 1, 0, false, false};
 	uint32_t pages[64];
 	size_t n_used;
 
@@ -431,7 +431,7 @@ static void merged(void)
 	processor = 2;
 	pin_run_give(page + 60, 60);
 	processor = 3;
-	again = pin_run_take(&(struct pin_run_need){120, 1, 0, false}, &n_used);
+	again = pin_run_take(&(struct pin_run_need){120, 1, 0, false, false}, &n_used);
 	ok(n_used == 120 * PIN_UNIT, "what two lanes hold side by side is taken as one run");
 	pin_run_give(again, 120);
 	page = take_pages(60);
@@ -464,7 +464,8 @@ static void shortest(void)
 /* A lane with runs of two nodes, one of which gives what the other is given. */
 static void two_nodes(void)
 {
-	struct pin_run_need need = {16, 1, 0, false}, all = {UINT32_MAX, 1, 0, false};
+	struct pin_run_need need = {16, 1, 0, false, false},
+			    all = {UINT32_MAX, 1, 0, false, false};
 	uint32_t there[WAYS], here;
 	size_t n_used, before, n_long_held = 0;
 
@@ -481,7 +482,8 @@ static void two_nodes(void)
 	pin_run_give(here, 16);
 	ok(pin_maps[1].n_used == before + 16, "a full lane gives a run to the map of its node");
 	pin_mutex_lock(&pin_maps->lock);
-	pin_lanes_empty(pin_maps, UINT32_MAX);
+	for (uint32_t lane = 0; empty_next(pin_maps, &lane);)
+		;
 	pin_mutex_unlock(&pin_maps->lock);
 	ok(pin_lanes_hold() == (WAYS - 1) * 16, "lanes keep what is another node's");
 	ok(!pin_run_take(&all, &n_used) && !pin_lanes_hold(),

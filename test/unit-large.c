@@ -36,29 +36,6 @@ uint32_t __wrap_pin_os_processor(void)
 	return processor;
 }
 
-static void *free_on_another(void *block)
-{
-	processor = 1;
-	free(block);
-	return NULL;
-}
-
-/* First, as no other free memory was used; and from then on there are threads. */
-static void from_lanes(void)
-{
-	pthread_t thread;
-	size_t n = UNITS(300);
-	char *b[3], *p;
-
-	in_a_row(b, 3, n);
-	pthread_create(&thread, NULL, free_on_another, b[1]);
-	pthread_join(thread, NULL);
-	p = realloc(b[0], 2 * n);
-	ok(p == b[0], "a block extends into what another processor's lane holds behind it");
-	free(p);
-	free(b[2]);
-}
-
 /* What a block at the heap's end could grow into nobody has touched. Second, likewise. */
 static void touches_nothing(void)
 {
@@ -300,6 +277,51 @@ static void grows_by_little(void)
 	free(p);
 }
 
+static size_t touched(void)
+{
+	return (pin_maps->n_all - pin_maps->n_bare) << PIN_UNIT_SHIFT;
+}
+
+static unsigned tenths;
+
+/* Vectors that grow in turn, each past the others, and blocks between them: three times. */
+static bool grow_vectors(void)
+{
+	enum { N = 8 };
+	size_t before = touched(), most = 12 * PIN_MIB, n[N], more;
+	uint32_t state = 7, i, open;
+	char *v[N];
+
+	for (int round = 0; round < 3; round++) {
+		for (i = 0; i < N; i++)
+			v[i] = malloc(n[i] = 32 * PIN_KIB);
+		for (open = N; open;) {
+			state = state * 1103515245 + 12345;
+			i = state >> 16 & (N - 1);
+			if (n[i] == most)
+				continue;
+			more = tenths ? n[i] * tenths / 10 : n[i] + 16 * PIN_UNIT;
+			n[i] = more < most ? more : most;
+			open -= n[i] == most;
+			v[i] = realloc(v[i], n[i]);
+		}
+		for (i = 0; i < N; i++)
+			free(v[i]);
+	}
+	return touched() - before < N * most / 100 * 120;
+}
+
+/* First, as no other free memory was used. */
+static void vectors(void)
+{
+	ok(in_child(grow_vectors),
+	   "vectors that grow by little touch at most a fifth more than they have");
+	tenths = 15;
+	ok(in_child(grow_vectors), "and so do those that grow by half");
+	tenths = 20;
+	ok(in_child(grow_vectors), "or by as much as they have");
+}
+
 /*
  * Programs use what malloc_usable_size() says, and then let the block grow. Where the compiler
  * knows how much was asked for, _FORTIFY_SOURCE ends the program for it.
@@ -410,7 +432,7 @@ int main(void)
 	void *volatile first = malloc(1); /* the heap begins with it */
 
 	free(first);
-	from_lanes();
+	vectors();
 	touches_nothing();
 	sizes();
 	spare();

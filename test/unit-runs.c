@@ -57,7 +57,7 @@ static struct pin_map *map_of(uint32_t node)
 /* Used memory, or new. */
 static uint32_t take_of(struct pin_map *map, uint32_t n, uint32_t alignment, size_t *n_used)
 {
-	struct pin_run_need need = {n, alignment, 0, false};
+	struct pin_run_need need = {n, alignment, 0, false, false};
 	uint32_t page;
 
 	pin_mutex_lock(&map->lock);
@@ -265,7 +265,7 @@ static void neighbours(void)
 /* All others are taken, and the kernel refuses more. For a process of its own. */
 static bool takes_bare_elsewhere(void)
 {
-	struct pin_run_need need = {1000, 1, 0, false};
+	struct pin_run_need need = {1000, 1, 0, false, false};
 	uint32_t page;
 	size_t n_used;
 
@@ -280,7 +280,8 @@ static bool takes_bare_elsewhere(void)
 /* Two runs of a length: the lower one in the map, the other one in a lane. */
 static void given(void)
 {
-	struct pin_run_need need = {37, 1, 0, false}, aligned = {37, 512, 0, false};
+	struct pin_run_need need = {37, 1, 0, false, false},
+			    aligned = {37, 512, 0, false, false};
 	size_t had = pin_span_bytes() - pin_runs_free_bytes(), n_used;
 	uint32_t low = take(38, 1, &n_used), high = take(38, 1, &n_used), page;
 
@@ -329,7 +330,7 @@ static void at_the_end(void)
 static void on_other_nodes(void)
 {
 	uint32_t n = (uint32_t)(pin_span_bytes() / PIN_UNIT / 8), first, page;
-	struct pin_run_need need = {n, 1, 0, false};
+	struct pin_run_need need = {n, 1, 0, false, false};
 	size_t n_used, bytes;
 
 	for (uint32_t node = 6; node; node--)
@@ -368,7 +369,7 @@ static void untouched(void)
 {
 	uint32_t page, n = 4 * PIN_GRANULE / PIN_UNIT;
 	struct pin_map *map = map_of(9);
-	struct pin_run_need need = {0, 1, 0, false};
+	struct pin_run_need need = {0, 1, 0, false, false};
 	size_t n_used;
 
 	pin_hooks.note_touched = listener;
