@@ -3,10 +3,10 @@
  * The interface to jemalloc. Its arenas cut small blocks out of slabs, and its threads' caches
  * keep them; the library gives it pages, and makes large blocks itself. Of jemalloc's private
  * names the library uses three that are the same in every version since 5.0: those of
- * extent_mmap.o, which jemalloc.c defines, so that the linker does not load that object. Three
- * more may be missing: two only make processes and threads start faster, the other makes fork()
- * safe. The rest are public functions, by the names that they have in the library's copy of
- * jemalloc (Makefile.am).
+ * extent_mmap.o, which jemalloc.c defines, so that the linker does not load that object. One
+ * more is the same since 5.2: blocks.c. Three more may be missing: two only make processes and
+ * threads start faster, the other makes fork() safe. The rest are public functions, by the
+ * names that they have in the library's copy of jemalloc (Makefile.am).
  *
  * libjemalloc.a also has other names for what jemalloc calls of libc: jemalloc-refused.c,
  * jemalloc-settings.c, jemalloc.c, atfork.c.
@@ -46,6 +46,13 @@ void __wrap_je_arena_cache_bin_fill_small(void *tsdn, void *arena, void *bin, vo
 					  unsigned class, unsigned n);
 extern __typeof__(__wrap_je_arena_cache_bin_fill_small) __real_je_arena_cache_bin_fill_small
 	__attribute__((weak));
+
+/*
+ * The calling thread's data, where it has not all of it: `minimal` for free(), which then finds
+ * no cache. The same since 5.2.
+ */
+void *__wrap_je_tsd_fetch_slow(void *tsd, bool minimal);
+extern __typeof__(__wrap_je_tsd_fetch_slow) __real_je_tsd_fetch_slow;
 
 /* As malloc(3) and so on, and <jemalloc/jemalloc.h>. */
 void *pin_je_malloc(size_t n_bytes);

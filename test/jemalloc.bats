@@ -105,7 +105,7 @@ refuses() {
 	done
 	fits 5.4.0 4096 0 0 6144 none je_opt_hpa je_opt_trust_madvise je_prof_boot2
 	grep -x '#define JE_SETTINGS ",hpa:false,trust_madvise:true"' config.log
-	grep -x "JEMALLOC_WRAPS='-Wl,--wrap=je_prof_boot2 -Wl,--wrap=je_rtree_leaf_elm_lookup_hard'" config.log
+	grep -x "JEMALLOC_WRAPS='-Wl,--wrap=je_tsd_fetch_slow -Wl,--wrap=je_prof_boot2 -Wl,--wrap=je_rtree_leaf_elm_lookup_hard'" config.log
 }
 
 @test "what fills caches is replaced in the release that has it with the parameters known here" {

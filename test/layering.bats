@@ -170,18 +170,18 @@ includes() {
 	grep -q 'mprotect(' allocator/os.c
 }
 
-# Three are what allocator/jemalloc.c replaces, and one it passes on; the other three may be missing.
-@test "private names of jemalloc are declared in one header, and are seven" {
+# Three are what allocator/jemalloc.c replaces, and one it passes on, one tells of threads that only free; the other three may be missing.
+@test "private names of jemalloc are declared in one header, and are eight" {
 	local names
 	clean '\b(je_|malloc_conf)[a-z0-9_]*\(' 'je_malloc(1);' \
-		$(but allocator/jemalloc.h allocator/jemalloc.c)
+		$(but allocator/jemalloc.h allocator/jemalloc.c allocator/blocks.c)
 	clean '\bpin_je_[a-z0-9_]*\(' 'pin_je_malloc(1);' \
 		$(but preload/malloc.c | grep -v ^allocator)
 	names=$(nm "$top_builddir"/allocator/.libs/libpinalloc_la-*.o \
 		"$top_builddir"/preload/.libs/libpinalloc_la-*.o |
 		sed -nE 's/^.* [A-Z] (__real_|__wrap_)?((je_|malloc_conf_)[a-z0-9_]+)$/\2/p' | sort -u)
 	echo "$names"
-	[ "$(xargs <<< "$names")" = "je_arena_cache_bin_fill_small je_extent_alloc_mmap je_extent_dalloc_mmap je_opt_retain je_prof_boot2 je_rtree_leaf_elm_lookup_hard je_tsd_cleanup" ]
+	[ "$(xargs <<< "$names")" = "je_arena_cache_bin_fill_small je_extent_alloc_mmap je_extent_dalloc_mmap je_opt_retain je_prof_boot2 je_rtree_leaf_elm_lookup_hard je_tsd_cleanup je_tsd_fetch_slow" ]
 }
 
 @test "only preload exports" {

@@ -408,6 +408,37 @@ static void ending(void)
 	   "a thread allocates and frees in any round of its destructors: %u", n_late);
 }
 
+enum { BLOCKS = 200 };
+
+/* Requests get what is in the thread's cache, the last one first. */
+static void *only_free(void *given)
+{
+	char **block = given, *p[4];
+	bool same = true;
+	int i;
+
+	for (i = 0; i < BLOCKS; i++)
+		free(block[i]);
+	for (i = 0; i < 4; i++)
+		same &= (p[i] = malloc(48)) == block[BLOCKS - 1 - i];
+	while (i)
+		free(p[--i]);
+	return same ? given : NULL;
+}
+
+static void frees_only(void)
+{
+	char *block[BLOCKS];
+	pthread_t thread;
+	void *p;
+
+	for (int i = 0; i < BLOCKS; i++)
+		block[i] = malloc(48);
+	pthread_create(&thread, NULL, only_free, block);
+	pthread_join(thread, &p);
+	ok(p, "a thread that only frees has a cache of what it frees");
+}
+
 int main(int argc, char **argv)
 {
 	void *volatile first = malloc(1); /* the heap begins with it */
@@ -436,5 +467,6 @@ int main(int argc, char **argv)
 	/* Then the heap is larger than the memory: the kernel may refuse fork(). */
 	borders();
 	ending();
+	frees_only();
 	return done_testing();
 }
