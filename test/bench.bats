@@ -36,19 +36,16 @@ above() {
 }
 
 # bats test_tags=thorough
-@test "bench/threads and bench/allocators run with --quick, and write figures" {
+@test "bench/threads, bench/allocators and bench/programs run, and print figures of each allocator" {
 	run -0 "$top_srcdir/bench/threads" --quick "$BATS_TEST_TMPDIR/threads.tsv"
 	grep -qE $'\t[0-9.]+' "$BATS_TEST_TMPDIR/threads.tsv"
-	run -0 "$top_srcdir/bench/allocators" --quick --only speed,peak --benchmarks glibc-simple,grow \
-		--with again=LD_PRELOAD="$library" "$BATS_TEST_TMPDIR/allocators"
-	# Whatever reads CSV reads it, and knows of which machine each figure is.
-	run -0 python3 - "$BATS_TEST_TMPDIR/allocators/allocators.csv" <<- 'END'
-		import csv, sys
-		rows = list(csv.DictReader(open(sys.argv[1], newline=""), strict=True))
-		assert all("processors" in row["machine"] and None not in row for row in rows)
-		assert {"pinalloc", "jemalloc", "again"} <= {row["contestant"] for row in rows}
-		assert all(float(row["least"]) <= float(row["value"]) <= float(row["most"]) for row in rows)
-	END
+	run -0 "$top_srcdir/bench/allocators" --quick --only grow "$library"
+	grep -E '^ +live, MiB +glibc +jemalloc .* pinalloc ' <<< "$output"
+	grep -E '^grow( +[0-9.]+){7}$' <<< "$output"
+	run -0 "$top_srcdir/bench/programs" --rows 2 --row 1 --scale 0.05 --only lua,redis PINALLOC_HUGEPAGE=off
+	grep -E '^processor time, ms +glibc .* PINALLOC_HUGEPAGE=off$' <<< "$output"
+	[ "$(grep -cE '^(lua|redis)( +[0-9.]+ [0-9.]+){6}$' <<< "$output")" -eq 6 ]
+	[ "$(grep -cE "^mean, to jemalloc's( +[0-9.]+){6}$" <<< "$output")" -eq 3 ]
 }
 
 # columns TITLE: the last three columns of the only line with this title.
@@ -73,7 +70,7 @@ columns() {
 
 @test "what measures refuses options it does not know, before it does anything" {
 	local script
-	for script in all allocators alternatives demo first-messages job lookup messages pool registration threads watch; do
+	for script in all allocators alternatives demo first-messages job lookup pool programs registration threads watch; do
 		run -2 "$top_srcdir/bench/$script" --nonsense
 		echo "$output"
 		[ "${#lines[@]}" -le 3 ]

@@ -225,7 +225,6 @@ refused() {
 	cd "$top_srcdir"
 	mpicc.openmpi -std=gnu11 -Wall -Wextra -Werror -fsyntax-only -I. -I"$top_builddir" \
 		bench/*.c bench/workloads/*.c
-	g++ -std=gnu++17 -Wall -Wextra -Werror -fsyntax-only bench/workloads/*.cc
 }
 
 @test "bench/all runs every script in bench/, and bench/RESULTS has a section for each" {

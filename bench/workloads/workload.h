@@ -20,13 +20,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #define KIB	     ((size_t)1 << 10)
 #define MIB	     ((size_t)1 << 20)
 #define PAGE	     ((size_t)4096)
-#define CACHE_LINE   64
 #define MOST_THREADS 1024
 
 /* --- arguments --- */
@@ -87,12 +85,6 @@ static inline size_t scaled(double n)
 	return n < 1 ? 1 : (size_t)n;
 }
 
-/* Each thread's part of it. */
-static inline size_t scaled_share(double n)
-{
-	return scaled(n / workload_threads);
-}
-
 /* --- random numbers --- */
 
 /* Marsaglia's xorshift, 64 bits. */
@@ -143,32 +135,12 @@ static inline size_t random_log(uint64_t *state, unsigned least, unsigned most)
 	return power + (r & (power - 1));
 }
 
-static inline void random_shuffle(uint64_t *state, char **blocks, size_t n)
-{
-	for (size_t i = n; i > 1; i--) {
-		size_t j = random_below(state, i);
-		char *block = blocks[j];
-
-		blocks[j] = blocks[i - 1];
-		blocks[i - 1] = block;
-	}
-}
-
 /* --- blocks --- */
 
 static inline void *need(void *block)
 {
 	if (!block)
 		give_up("out of memory");
-	return block;
-}
-
-/* Written at both ends, as by a program that fills in a structure. */
-static inline char *take(size_t n_bytes)
-{
-	char *block = need(malloc(n_bytes));
-
-	block[0] = block[n_bytes - 1] = 1;
 	return block;
 }
 
@@ -202,12 +174,6 @@ static inline void free_all(char **blocks, size_t n)
 		free(blocks[i]);
 }
 
-static inline void free_all_backwards(char **blocks, size_t n)
-{
-	while (n--)
-		free(blocks[n]);
-}
-
 /* --- threads --- */
 
 static inline pthread_t start(void *(*body)(void *), void *argument)
@@ -225,27 +191,11 @@ static inline void finish(pthread_t thread)
 		give_up("cannot join a thread");
 }
 
-/* As many as asked for; each gets its number, from 0 up, as its argument. */
-static inline void run_threads(void *(*body)(void *))
-{
-	pthread_t threads[MOST_THREADS];
-
-	for (uintptr_t i = 0; i < workload_threads; i++)
-		threads[i] = start(body, (void *)i);
-	for (unsigned i = 0; i < workload_threads; i++)
-		finish(threads[i]);
-}
-
 /* --- what is printed --- */
 
 static inline void print(const char *key, size_t value)
 {
 	printf("%s %zu\n", key, value);
-}
-
-static inline double seconds(struct timeval time)
-{
-	return (double)time.tv_sec + (double)time.tv_usec / 1e6;
 }
 
 /* The number of KiB behind a word in a file of /proc, in bytes. */
@@ -268,21 +218,6 @@ static inline size_t kib_of(const char *path, const char *word)
 static inline size_t rss_peak(void)
 {
 	return kib_of("/proc/self/status", "VmHWM:");
-}
-
-/* An operation is what the workload counts, mostly one malloc and one free. */
-static inline int workload_end(size_t n_operations)
-{
-	struct rusage used;
-	double cpu;
-
-	getrusage(RUSAGE_SELF, &used);
-	cpu = seconds(used.ru_utime) + seconds(used.ru_stime);
-	print("threads", workload_threads);
-	print("operations", n_operations);
-	print("rss_peak", rss_peak());
-	printf("ns_each %.1f\n", cpu * 1e9 / (double)n_operations);
-	return fflush(stdout) ? 1 : 0;
 }
 
 #endif

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Generates the inputs of the real programs in bench/allocators: a file for each, about a second
+"""Generates the inputs of the programs that bench/programs runs: a file for each, about a second
 of work at scale 1. They are the same in every run."""
 import os
 import random
@@ -13,6 +13,28 @@ for turn in range({n}):
     kept.append(sorted(table)[::3])
     if len(kept) > 9:
         del kept[::2]
+"""
+
+SQLITE = """\
+import sqlite3
+base = sqlite3.connect(":memory:")
+base.execute("create table a (id integer primary key, name text, n integer)")
+base.execute("create index names on a (name)")
+for turn in range({n}):
+    rows = [(f"{{turn}}-{{i * 7919 % 10007}}", i * turn % 997) for i in range(4000)]
+    base.executemany("insert into a (name, n) values (?, ?)", rows)
+    base.execute("select n, count(*), group_concat(name) from a group by n").fetchall()
+    base.execute("delete from a where n % 5 = ?", (turn % 5,))
+"""
+
+NUMPY = """\
+import numpy
+kept = []
+for turn in range({n}):
+    a = numpy.arange(20000 + 7919 * (turn % 40), dtype=float)
+    b = numpy.sqrt(a * a + a / 3) + a[::-1] * 2
+    kept.append(numpy.concatenate((b, numpy.cumsum(b))))
+    del kept[:len(kept) - turn % 9]
 """
 
 RUBY = """\
@@ -178,6 +200,8 @@ def smt_file(scale):
 def write_all(directory, scale):
     files = {
         "script.py": PYTHON.format(n=times(scale, 130)),
+        "tables.py": SQLITE.format(n=times(scale, 35)),
+        "arrays.py": NUMPY.format(n=times(scale, 400)),
         "script.lua": LUA.format(n=times(scale, 140)),
         "script.rb": RUBY.format(n=times(scale, 60)),
         "stress.rb": RUBY_STRESS.format(n=times(scale, 12e6)),

@@ -3,8 +3,8 @@
  * Runs a command in an environment of its own and says what it took, with all processes
  * it waited for. In C and linked statically: the kernel counts the memory of the process
  * that forks as the child's, so this one has to be small.
- *   usage: allocators-measure FILE [NAME=VALUE...] COMMAND...
- * Writes "cpu_ms wall_ms rss_kib status" to FILE; the status is like a shell's.
+ *   usage: measure FILE [NAME=VALUE...] COMMAND...
+ * Writes "cpu_ms wall_ms rss_kib faults status" to FILE; the status is like a shell's.
  */
 #include <errno.h>
 #include <spawn.h>
@@ -56,7 +56,7 @@ int main(int argc, char **argv)
 	for (; environment && at < argc && strchr(argv[at], '='); at++)
 		environment[at - 2] = argv[at];
 	if (!environment || at >= argc) {
-		fputs("usage: allocators-measure FILE [NAME=VALUE...] COMMAND...\n", stderr);
+		fputs("usage: measure FILE [NAME=VALUE...] COMMAND...\n", stderr);
 		return 2;
 	}
 	start = now_ms();
@@ -64,8 +64,8 @@ int main(int argc, char **argv)
 	start = now_ms() - start;
 	file = fopen(argv[1], "w");
 	if (!file ||
-	    fprintf(file, "%.3f %.3f %ld %d\n", ms(usage.ru_utime) + ms(usage.ru_stime), start,
-		    usage.ru_maxrss, status) < 0 ||
+	    fprintf(file, "%.3f %.3f %ld %ld %d\n", ms(usage.ru_utime) + ms(usage.ru_stime),
+		    start, usage.ru_maxrss, usage.ru_minflt, status) < 0 ||
 	    fclose(file)) {
 		perror(argv[1]);
 		return 1;
