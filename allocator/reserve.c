@@ -28,6 +28,10 @@
 
 struct pin_reserve pin_reserve;
 
+/* Of a heap that may need more addresses than it has. */
+#define SAYS_LIMIT "the heap can grow to %s at most: %s (see ulimit -v)"
+static const char *limited_by;
+
 /* How many bytes were carved. */
 static _Atomic size_t carved;
 
@@ -68,11 +72,12 @@ int pin_reserve_init(void)
 		size = PIN_ALIGN_DOWN(size / 2, PIN_GRANULE);
 	if (!p)
 		return -ENOMEM;
-	/* A range larger than memory needs no warning. */
+	/* A range larger than memory needs no warning, nor does any before it is used up. */
 	if (size < LARGEST && size < pin_os_ram())
-		pin_warn("the heap can grow to %s at most: %s (see ulimit -v)", PIN_SIZE(size),
-			 wanted < LARGEST ? "the address space is limited"
-					  : "the kernel gives no larger range of addresses");
+		limited_by = wanted < LARGEST ? "the address space is limited"
+					      : "the kernel gives no larger range of addresses";
+	if (limited_by)
+		pin_info(SAYS_LIMIT, PIN_SIZE(size), limited_by);
 	pin_reserve.base = heap_start((uintptr_t)p, size);
 	pin_reserve.size = size;
 	pin_reserve.memory = data < size ? data : size;
@@ -128,8 +133,11 @@ uintptr_t pin_reserve_carve(size_t n_bytes)
 	size_t n = PIN_ALIGN_UP(n_bytes, PIN_GRANULE), taken = atomic_load(&carved);
 
 	do {
-		if (n < n_bytes || n > pin_reserve.size - taken)
-			return 0;
+		if (n >= n_bytes && n <= pin_reserve.size - taken)
+			continue;
+		if (limited_by)
+			pin_warn_once(SAYS_LIMIT, PIN_SIZE(pin_reserve.size), limited_by);
+		return 0;
 	} while (!atomic_compare_exchange_weak(&carved, &taken, taken + n));
 	return pin_reserve.base + taken;
 }

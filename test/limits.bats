@@ -20,14 +20,19 @@ one_line() {
 	[[ "$stderr" =~ ^pinalloc\[[0-9]+\]:\ $1$ ]]
 }
 
-@test "with little address space the heap is smaller, and one line says so" {
+@test "with little address space the heap is smaller, and no process says so that needs no more" {
 	local kib
 	for kib in 500000 100000 60000; do
 		run -0 --separate-stderr limited -v $kib bash -c 'for i in {1..1000}; do
 			words+=("word $i"); done; echo ${#words[@]}'
 		[ "$output" = 1000 ]
-		one_line 'the heap can grow to [0-9.]+ MiB at most: .*ulimit -v.*'
+		[ -z "$stderr" ]
 	done
+	run -0 --separate-stderr limited -v 500000 bash -c 'exec "$@"' - env PINALLOC_LOG=info "$programs/grow" 100
+	one_line 'the heap can grow to [0-9.]+ MiB at most: .*ulimit -v.*'
+	run -1 --separate-stderr limited -v 500000 bash -c '"$@"; ls > /dev/null; exec "$@"' - "$programs/grow" 600
+	[ "${#stderr_lines[@]}" -eq 2 ]
+	[[ "${stderr_lines[1]}" =~ ^pinalloc\[[0-9]+\]:\ the\ heap\ can\ grow\ to\ .*ulimit\ -v ]]
 	run -0 --separate-stderr limited -v unlimited bash -c 'echo works'
 	[ -z "$stderr" ]
 }
