@@ -37,7 +37,7 @@ PIN_WRITTEN_FIRST static struct {
 static void unlock_own(void)
 {
 	pin_mutex_unlock(&pin_loader_lock);
-	pin_maps_unlock_all();
+	pin_mutex_unlock(&pin_map.lock);
 	pin_mutex_unlock(&pin_sites_lock);
 	pin_mutex_unlock(&pin_leaf_lock);
 }
@@ -63,7 +63,7 @@ static void prepare(void)
 		pin_mutex_unlock(&pin_leaf_lock);
 	}
 	pin_mutex_lock(&pin_sites_lock);
-	pin_maps_lock_all();
+	pin_mutex_lock(&pin_map.lock);
 }
 
 static void in_parent(void)

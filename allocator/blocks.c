@@ -9,6 +9,7 @@
 #include "allocator/misuse.h"
 #include "allocator/options.h"
 #include "allocator/sample.h"
+#include "allocator/span.h"
 
 #include <string.h>
 
@@ -83,10 +84,30 @@ static void *new_small(size_t alignment, size_t n_bytes, bool zero)
 	return p;
 }
 
+/*
+ * A block of whole pages. What the thread's cache of small blocks keeps scatters free memory:
+ * where as much is free, but in pieces, it goes back to its slabs first, if the heap has grown
+ * since. Nobody else may touch a cache.
+ */
+static void *new_pages(size_t alignment, size_t n_bytes, size_t *n_used)
+{
+	static __thread uint32_t flushed_at __attribute__((tls_model("initial-exec")));
+	bool is_due = flushed_at != pin_span_steps() && has_started;
+	void *p = pin_large_alloc(n_bytes, alignment,
+				  is_due ? PIN_WAY_HESITATES : PIN_WAY_PLAIN, n_used);
+
+	if (PIN_UNLIKELY(!p && is_due)) {
+		flushed_at = pin_span_steps();
+		pin_je_mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
+		p = pin_large_alloc(n_bytes, alignment, PIN_WAY_PLAIN, n_used);
+	}
+	return p;
+}
+
 static void *new_large(size_t alignment, size_t n_bytes, bool zero, bool is_picked)
 {
 	size_t n_used = 0;
-	void *p = pin_start_heap() ? pin_large_alloc(n_bytes, alignment, false, &n_used) : NULL;
+	void *p = pin_start_heap() ? new_pages(alignment, n_bytes, &n_used) : NULL;
 
 	if (PIN_LIKELY(p) && PIN_UNLIKELY(pin_is_traced))
 		pin_sample_new(p, is_picked);

@@ -41,7 +41,7 @@ __thread bool pin_jemalloc_begins;
 
 /*
  * Metadata that jemalloc gave back, as when a program destroys an arena, in pieces of whole
- * granules. Under the lock of growth.
+ * granules. Under the map's lock.
  */
 struct piece {
 	struct piece *next;
@@ -62,9 +62,9 @@ static void keep(void *p, size_t n_bytes)
 
 static void keep_metadata(void *p, size_t n_bytes)
 {
-	pin_mutex_lock(&pin_growth_lock);
+	pin_mutex_lock(&pin_map.lock);
 	keep(p, n_bytes);
-	pin_mutex_unlock(&pin_growth_lock);
+	pin_mutex_unlock(&pin_map.lock);
 }
 
 /* All zeroes. */
@@ -72,7 +72,7 @@ static void *kept_metadata(size_t n_bytes, size_t alignment)
 {
 	struct piece **at = &kept, *p;
 
-	pin_mutex_lock(&pin_growth_lock);
+	pin_mutex_lock(&pin_map.lock);
 	while (*at && ((*at)->n_bytes < n_bytes || (uintptr_t)*at & (alignment - 1)))
 		at = &(*at)->next;
 	p = *at;
@@ -81,7 +81,7 @@ static void *kept_metadata(size_t n_bytes, size_t alignment)
 		if (p->n_bytes > n_bytes)
 			keep((char *)p + n_bytes, p->n_bytes - n_bytes);
 	}
-	pin_mutex_unlock(&pin_growth_lock);
+	pin_mutex_unlock(&pin_map.lock);
 	if (p)
 		pin_resident_clear(p, n_bytes);
 	return p;
@@ -100,8 +100,9 @@ static void *spare_metadata(size_t n_bytes, size_t alignment)
 
 static uint32_t take_pages(size_t n_bytes, size_t alignment, size_t *n_used)
 {
-	struct pin_run_need need = {pin_pages_for(n_bytes), pin_pages_for(alignment), 0, true,
-				    false};
+	struct pin_run_need need = {.n_pages = pin_pages_for(n_bytes),
+				    .alignment = pin_pages_for(alignment),
+				    .is_slab = true};
 
 	return need.n_pages && need.alignment ? pin_run_take(&need, n_used) : 0;
 }

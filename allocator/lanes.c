@@ -9,14 +9,10 @@
 #define BITS	64
 #define NONE	UINT32_MAX
 
-/* A run: its first page in the upper half, the number of its map, and its pages. */
-#define MAP_SHIFT  24
-#define PAGES_MASK ((UINT64_C(1) << MAP_SHIFT) - 1)
-
 /*
  * The length of a run says in which set of words it may be: a cache line. The last set is for
  * runs that are too long for the others. What it holds merges before a request of such a length
- * is served by a map.
+ * is served by the map.
  */
 #ifndef WAYS /* as where interleavings are tried */
 #define WAYS 8
@@ -35,8 +31,6 @@ static struct lane lanes[N_LANES];
 static _Atomic int64_t n_long; /* pages in the last sets of all lanes */
 /* Bits of lanes: set after a run is put there, cleared before a lane is emptied. */
 static _Atomic uint64_t holding[N_LANES / BITS];
-/* The numbers of the maps of processors' nodes, plus one. */
-static _Atomic uint8_t maps_of[N_LANES];
 
 PIN_WRITTEN_FIRST static uint32_t home = NONE; /* the lane of a process that has one thread */
 extern char __libc_single_threaded __attribute__((weak));
@@ -60,28 +54,26 @@ static uint32_t lane_here(void)
 #endif
 }
 
-/*
- * The number of the map of the processor's memory node; found out once, unless the thread has
- * left the processor since.
- */
-static uint32_t map_here(uint32_t lane)
+/* The memory node of the processor; found out once, unless the thread has left it since. */
+static uint32_t node_here(void)
 {
-	uint32_t number = atomic_load_explicit(&maps_of[lane], memory_order_relaxed);
+	static _Atomic uint8_t nodes[N_LANES]; /* plus one */
+	uint32_t lane = lane_here(), node = nodes[lane];
 
-	if (PIN_LIKELY(number))
-		return number - 1;
-	number = pin_map_begin(pin_os_node());
-	if (lane_here() == lane)
-		atomic_store_explicit(&maps_of[lane], (uint8_t)(number + 1),
-				      memory_order_relaxed);
-	return number;
+	if (PIN_UNLIKELY(!node)) {
+		node = pin_os_node() % PIN_NODES + 1;
+		if (lane_here() == lane)
+			nodes[lane] = (uint8_t)node;
+	}
+	return node - 1;
 }
 
 /* --- words ---------------------------------------------------------------------------- */
 
-static uint64_t word_of(uint32_t map, uint32_t page, uint32_t n_pages)
+/* A run: its first page in the upper half, and its pages. */
+static uint64_t word_of(uint32_t page, uint32_t n_pages)
 {
-	return (uint64_t)page << 32 | map << MAP_SHIFT | n_pages;
+	return (uint64_t)page << 32 | n_pages;
 }
 
 static uint32_t page_of(uint64_t word)
@@ -91,12 +83,7 @@ static uint32_t page_of(uint64_t word)
 
 static uint32_t pages_of(uint64_t word)
 {
-	return word & PAGES_MASK;
-}
-
-static struct pin_map *map_of(uint64_t word)
-{
-	return &pin_maps[word >> MAP_SHIFT & (UINT32_MAX >> MAP_SHIFT)];
+	return (uint32_t)word;
 }
 
 /* A run has got into a lane, or out of it. */
@@ -134,14 +121,14 @@ static void note_holding(uint32_t lane)
 					 memory_order_seq_cst);
 }
 
-static bool put(uint32_t lane, uint64_t run, uint32_t n_pages)
+static bool put(uint32_t lane, uint64_t run)
 {
-	_Atomic uint64_t *words = &lanes[lane].words[set_of(n_pages)];
+	_Atomic uint64_t *words = &lanes[lane].words[set_of(pages_of(run))];
 
 	for (unsigned i = 0; i < WAYS; i++) {
 		if (!atomic_load_explicit(&words[i], memory_order_relaxed) &&
 		    swap(&words[i], 0, run)) {
-			count_long(n_pages, 1);
+			count_long(pages_of(run), 1);
 			note_holding(lane);
 			return true;
 		}
@@ -150,15 +137,15 @@ static bool put(uint32_t lane, uint64_t run, uint32_t n_pages)
 }
 
 /* The shortest run of a set that is long enough, and not too long. */
-static inline uint64_t find(_Atomic uint64_t *words, uint32_t least,
-			    const struct pin_run_need *need, _Atomic uint64_t **at)
+static inline uint64_t find(_Atomic uint64_t *words, const struct pin_run_need *need,
+			    _Atomic uint64_t **at)
 {
 	uint32_t most = need->n_spare, alignment = need->alignment, more;
 	uint64_t word, found = 0;
 
 	for (unsigned i = 0; i < WAYS; i++) {
 		word = atomic_load_explicit(&words[i], memory_order_relaxed);
-		more = (uint32_t)word - least;
+		more = pages_of(word) - need->n_pages;
 		if (more > most)
 			continue;
 		if (PIN_UNLIKELY(alignment > 1) &&
@@ -173,17 +160,16 @@ static inline uint64_t find(_Atomic uint64_t *words, uint32_t least,
 	return found;
 }
 
-/* A run of the map that is long enough, and not too long. 0 if there is none. */
-static uint64_t take(uint32_t lane, uint32_t map, const struct pin_run_need *need)
+/* A run that is long enough, and not too long. 0 if there is none. */
+static uint64_t take(uint32_t lane, const struct pin_run_need *need)
 {
 	_Atomic uint64_t *words = lanes[lane].words, *at;
 	unsigned set = set_of(need->n_pages), next;
-	uint32_t least = (uint32_t)word_of(map, 0, need->n_pages);
-	uint64_t found = find(&words[set], least, need, &at);
+	uint64_t found = find(&words[set], need, &at);
 
 	if (!found && need->n_spare) {
 		next = set_of(need->n_pages + need->n_spare);
-		found = next == set ? 0 : find(&words[next], least, need, &at);
+		found = next == set ? 0 : find(&words[next], need, &at);
 	}
 	if (!found || !swap(at, found, 0))
 		return 0;
@@ -191,30 +177,24 @@ static uint64_t take(uint32_t lane, uint32_t map, const struct pin_run_need *nee
 	return found;
 }
 
-/* --- lanes and maps --------------------------------------------------------------------- */
+/* --- lanes and the map ------------------------------------------------------------------ */
 
-/* Gives half of a full set to maps, and puts a run there. */
+/* Gives half of a full set to the map, and puts a run there. */
 static PIN_COLD void give_half(uint32_t lane, uint64_t run)
 {
 	static __thread unsigned turn __attribute__((tls_model("initial-exec")));
 	_Atomic uint64_t *words = &lanes[lane].words[set_of(pages_of(run))];
-	struct pin_map *map = map_of(run);
 	uint64_t word, given = run;
 
-	pin_mutex_lock(&map->lock);
+	pin_mutex_lock(&pin_map.lock);
 	for (unsigned i = 0; i < WAYS / 2; i++, run = 0) {
 		word = atomic_exchange_explicit(&words[turn++ % WAYS], run,
 						memory_order_seq_cst);
 		count_long(pages_of(word), -1);
-		if (word && map_of(word) != map) {
-			pin_mutex_unlock(&map->lock);
-			map = map_of(word);
-			pin_mutex_lock(&map->lock);
-		}
 		if (word)
-			pin_map_give(map, page_of(word), pages_of(word));
+			pin_map_give(&pin_map, page_of(word), pages_of(word));
 	}
-	pin_mutex_unlock(&map->lock);
+	pin_mutex_unlock(&pin_map.lock);
 	count_long(pages_of(given), 1);
 	/* Another thread may have emptied the lane since it was full. */
 	note_holding(lane);
@@ -222,49 +202,32 @@ static PIN_COLD void give_half(uint32_t lane, uint64_t run)
 
 void pin_run_give(uint32_t page, uint32_t n_pages)
 {
-	uint32_t map = pin_map_of(page), lane = lane_here();
+	uint32_t lane = lane_here();
 
 	PIN_ASSERT(n_pages);
 	pin_page_set_state(page, PIN_STATE_NONE);
 	if (PIN_UNLIKELY(n_pages > LONG_MOST)) {
-		pin_mutex_lock(&pin_maps[map].lock);
-		pin_map_give(&pin_maps[map], page, n_pages);
-		pin_mutex_unlock(&pin_maps[map].lock);
-	} else if (PIN_UNLIKELY(!put(lane, word_of(map, page, n_pages), n_pages))) {
-		give_half(lane, word_of(map, page, n_pages));
+		pin_mutex_lock(&pin_map.lock);
+		pin_map_give(&pin_map, page, n_pages);
+		pin_mutex_unlock(&pin_map.lock);
+	} else if (PIN_UNLIKELY(!put(lane, word_of(page, n_pages)))) {
+		give_half(lane, word_of(page, n_pages));
 	}
 }
 
-/* Gives the locked map a run of its own, if that is still there. */
-static bool give_word(struct pin_map *map, _Atomic uint64_t *at, uint64_t run)
+/* Gives the locked map a run, if that is still there. */
+static void give_word(_Atomic uint64_t *at, uint64_t run)
 {
-	if (map_of(run) != map || !swap(at, run, 0))
-		return false;
+	if (!run || !swap(at, run, 0))
+		return;
 	count_long(pages_of(run), -1);
-	pin_map_give(map, page_of(run), pages_of(run));
-	return true;
+	pin_map_give(&pin_map, page_of(run), pages_of(run));
 }
 
-/* Gives the locked map its runs of some words. False if some have runs of others. */
-static bool give_words(struct pin_map *map, _Atomic uint64_t *words, unsigned n)
+static void give_words(_Atomic uint64_t *words, unsigned n)
 {
-	bool all = true;
-	uint64_t word;
-
-	for (unsigned i = 0; i < n; i++) {
-		word = atomic_load_explicit(&words[i], memory_order_seq_cst);
-		all &= !word || give_word(map, &words[i], word);
-	}
-	return all;
-}
-
-static void empty(struct pin_map *map, uint32_t lane)
-{
-	uint64_t bit = UINT64_C(1) << lane % BITS;
-
-	atomic_fetch_and_explicit(&holding[lane / BITS], ~bit, memory_order_seq_cst);
-	if (!give_words(map, lanes[lane].words, N_WORDS))
-		note_holding(lane);
+	for (unsigned i = 0; i < n; i++)
+		give_word(&words[i], atomic_load_explicit(&words[i], memory_order_seq_cst));
 }
 
 /* The lanes that hold runs, of those from this one on; N_LANES if there are none. */
@@ -292,9 +255,9 @@ size_t pin_lanes_hold(void)
 	return n;
 }
 
-static size_t touched(const struct pin_map *map)
+static size_t touched(void)
 {
-	return map->n_all - map->n_bare;
+	return pin_map.n_all - pin_map.n_bare;
 }
 
 /*
@@ -303,26 +266,29 @@ static size_t touched(const struct pin_map *map)
  * caches of other processors: 64 to 256 KiB took 1.6 times as long in eight threads.
  */
 #define SHARE_NEW  256
-#define SHARE_HELD 12
+#define SHARE_HELD 16
+
+/* Under the map's lock: pages that may be touched, and that lanes are to give before a look. */
+static size_t touch_most;
+static int64_t n_due;
 
 /*
  * Whether memory may be touched that nobody has touched, without what lanes hold. What they
  * hold is added up seldom, because that is work for each lane: if it is too much, once they
  * have given what is too much.
  */
-static bool may_touch(struct pin_map *map, uint32_t n_pages)
+static bool may_touch(uint32_t n_pages)
 {
-	size_t n_touched = touched(map), n_held;
+	size_t n_touched = touched();
 
-	if (n_touched + n_pages < map->touch_most)
+	if (n_touched + n_pages < touch_most)
 		return true;
-	if (n_pages > SHORT_MOST || map->n_due > 0)
+	if (n_pages > SHORT_MOST || n_due > 0)
 		return false;
-	n_held = pin_lanes_hold();
-	map->n_due = (int64_t)n_held - (int64_t)(n_touched / SHARE_HELD);
-	if (map->n_due > 0)
+	n_due = (int64_t)pin_lanes_hold() - (int64_t)(n_touched / SHARE_HELD);
+	if (n_due > 0)
 		return false;
-	map->touch_most = n_touched + n_touched / SHARE_NEW + (size_t)-map->n_due / 4;
+	touch_most = n_touched + n_touched / SHARE_NEW + (size_t)-n_due / 4;
 	return true;
 }
 
@@ -330,18 +296,20 @@ static bool may_touch(struct pin_map *map, uint32_t n_pages)
  * Gives the locked map what the next lane holds that holds any, from *lane on. False if none
  * does. Others may want the lock: it is given up between two lanes.
  */
-static bool empty_next(struct pin_map *map, uint32_t *lane)
+static bool empty_next(uint32_t *next)
 {
-	size_t n_used;
+	uint32_t lane = next_holding(*next);
 
-	*lane = next_holding(*lane);
-	if (*lane == N_LANES)
+	if (lane == N_LANES)
 		return false;
-	pin_mutex_unlock(&map->lock);
-	pin_mutex_lock(&map->lock);
-	n_used = map->n_used;
-	empty(map, (*lane)++);
-	map->n_due -= (int64_t)(map->n_used - n_used);
+	*next = lane + 1;
+	pin_mutex_unlock(&pin_map.lock);
+	pin_mutex_lock(&pin_map.lock);
+	n_due += (int64_t)pin_map.n_used;
+	atomic_fetch_and_explicit(&holding[lane / BITS], ~(UINT64_C(1) << lane % BITS),
+				  memory_order_seq_cst);
+	give_words(lanes[lane].words, N_WORDS);
+	n_due -= (int64_t)pin_map.n_used;
 	return true;
 }
 
@@ -349,101 +317,64 @@ struct pin_map *pin_run_lock(uint32_t page)
 {
 	_Atomic uint64_t *words = lanes[lane_here()].words;
 	uint32_t end = page + pin_page(page)->length;
-	struct pin_map *map = &pin_maps[pin_map_of(page)];
 	uint64_t word;
 
-	pin_mutex_lock(&map->lock);
+	pin_mutex_lock(&pin_map.lock);
 	for (unsigned i = 0; i < N_WORDS; i++) {
 		word = atomic_load_explicit(&words[i], memory_order_relaxed);
 		if (word && (page_of(word) == end || page_of(word) + pages_of(word) == page))
-			give_word(map, &words[i], word);
+			give_word(&words[i], word);
 	}
-	return map;
+	return &pin_map;
 }
 
 /* --- requests --------------------------------------------------------------------------- */
 
 /* Used memory of the locked map, which gets what lanes hold until it has as much. */
-static uint32_t take_from_lanes(struct pin_map *map, const struct pin_run_need *need,
-				size_t *n_used)
+static uint32_t take_from_lanes(const struct pin_run_need *need, size_t *n_used)
 {
 	uint32_t lane = 0, page = 0;
 
-	while (!page && empty_next(map, &lane))
-		page = pin_map_take_used(map, need, n_used);
-	map->touch_most = page ? 0 : touched(map) + touched(map) / SHARE_NEW;
-	map->n_due = page ? map->n_due : 0;
-	return page;
-}
-
-/* A quarter of what was ever touched, in the maps of other nodes. */
-static bool much_is_elsewhere(const struct pin_map *map)
-{
-	size_t n_free = 0, n_touched = 0;
-
-	for (uint32_t i = 0; i < pin_n_maps; i++) {
-		n_touched += touched(&pin_maps[i]);
-		n_free += &pin_maps[i] == map ? 0 : pin_maps[i].n_used;
-	}
-	return 4 * n_free > n_touched;
-}
-
-/* Of other nodes: used memory, or any. No lock is held. */
-static uint32_t take_elsewhere(const struct pin_map *here, const struct pin_run_need *need,
-			       bool any, size_t *n_used)
-{
-	uint32_t page = 0;
-
-	for (struct pin_map *map = pin_maps; map < &pin_maps[pin_n_maps] && !page; map++) {
-		if (map == here)
-			continue;
-		pin_mutex_lock(&map->lock);
-		page = pin_map_take_used(map, need, n_used);
-		if (!page && any)
-			page = take_from_lanes(map, need, n_used);
-		if (!page && any)
-			page = pin_map_take_bare(map, need, n_used);
-		pin_mutex_unlock(&map->lock);
-	}
+	while (!page && empty_next(&lane))
+		page = pin_map_take_used(&pin_map, need, n_used);
+	touch_most = page ? 0 : touched() + touched() / SHARE_NEW;
+	n_due = page ? n_due : 0;
 	return page;
 }
 
 /* What lanes hold of long runs, without a merge, is at most this share of what was touched. */
 #define SHARE_OF_LONG 16
 
-static void give_long(struct pin_map *map)
+static void give_long(void)
 {
-	give_words(map, &lanes[lane_here()].words[LONG_SET], WAYS);
-	if (n_long * SHARE_OF_LONG <= (int64_t)touched(map))
+	give_words(&lanes[lane_here()].words[LONG_SET], WAYS);
+	if (n_long * SHARE_OF_LONG <= (int64_t)touched())
 		return;
 	for (uint32_t lane = next_holding(0); lane < N_LANES; lane = next_holding(lane + 1))
-		give_words(map, &lanes[lane].words[LONG_SET], WAYS);
+		give_words(&lanes[lane].words[LONG_SET], WAYS);
 }
 
-/* Of the map; of others, too, unless `only` is set. */
-static uint32_t take_from(struct pin_map *map, const struct pin_run_need *need, bool only,
-			  size_t *n_used)
+static uint32_t take_from_map(struct pin_run_need *need, size_t *n_used)
 {
 	uint32_t page;
 
-	pin_mutex_lock(&map->lock);
+	if (!need->only)
+		need->node = node_here();
+	pin_mutex_lock(&pin_map.lock);
 	if (need->n_pages > SHORT_MOST)
-		give_long(map);
-	page = pin_map_take_used(map, need, n_used);
-	if (!page && !may_touch(map, need->n_pages))
-		page = take_from_lanes(map, need, n_used);
-	if (!page && !only && pin_n_maps > 1 && much_is_elsewhere(map)) {
-		pin_mutex_unlock(&map->lock);
-		page = take_elsewhere(map, need, false, n_used);
-		pin_mutex_lock(&map->lock);
-	}
+		give_long();
+	page = pin_map_take_used(&pin_map, need, n_used);
+	if (!page && !may_touch(need->n_pages))
+		page = take_from_lanes(need, n_used);
 	if (!page)
-		page = pin_map_take_new(map, need, n_used);
-	/* There is no more memory. */
+		page = pin_map_take_new(&pin_map, need, n_used);
+	/* There is no more memory, or this request hesitates. */
+	need->any = !page && !need->only && need->way != PIN_WAY_HESITATES;
+	if (PIN_UNLIKELY(need->any))
+		page = pin_map_take_used(&pin_map, need, n_used);
 	if (PIN_UNLIKELY(!page))
-		page = take_from_lanes(map, need, n_used);
-	pin_mutex_unlock(&map->lock);
-	page = page || only ? page : take_elsewhere(map, need, true, n_used);
+		page = take_from_lanes(need, n_used);
+	pin_mutex_unlock(&pin_map.lock);
 	if (page)
 		pin_page_set_state(page, PIN_STATE_TAKEN);
 	return page;
@@ -451,31 +382,14 @@ static uint32_t take_from(struct pin_map *map, const struct pin_run_need *need, 
 
 uint32_t pin_run_take(struct pin_run_need *need, size_t *n_used)
 {
-	uint32_t lane = lane_here(), page;
-	uint32_t map = map_here(lane);
-	uint64_t run = need->n_pages <= LONG_MOST ? take(lane, map, need) : 0;
+	uint64_t run = need->n_pages <= LONG_MOST && !need->only ? take(lane_here(), need) : 0;
+	uint32_t page;
 
 	if (PIN_UNLIKELY(!run))
-		return take_from(&pin_maps[map], need, false, n_used);
+		return take_from_map(need, n_used);
 	page = page_of(run);
 	need->n_pages = pages_of(run);
 	*n_used = (size_t)need->n_pages << PIN_UNIT_SHIFT;
 	pin_page_set_state(page, PIN_STATE_TAKEN);
 	return page;
 }
-
-uint32_t pin_run_take_on(uint32_t node, struct pin_run_need *need, size_t *n_used)
-{
-	return take_from(&pin_maps[pin_map_begin(node)], need, true, n_used);
-}
-
-#ifdef PIN_DEBUG
-size_t pin_runs_free_bytes(void)
-{
-	size_t n = pin_lanes_hold();
-
-	for (uint32_t i = 0; i < pin_n_maps; i++)
-		n += pin_maps[i].n_used + pin_maps[i].n_bare;
-	return n << PIN_UNIT_SHIFT;
-}
-#endif

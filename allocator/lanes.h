@@ -7,7 +7,7 @@
  *
  * A word belongs to who swaps it, so any thread can empty any lane. Before memory is touched
  * that nobody has touched, lanes are emptied into the map, one after the other, until the
- * request can be served; unless they hold less than a twelfth of what was touched, or a look
+ * request can be served; unless they hold less than a sixteenth of what was touched, or a look
  * was in vain a short while ago. So what lanes hold is out of nobody's reach.
  *
  * A process with one thread has one lane, and memory of the node where it began.
@@ -26,9 +26,6 @@
  */
 uint32_t pin_run_take(struct pin_run_need *need, size_t *n_used);
 
-/* The same of a memory node, and of no other. */
-uint32_t pin_run_take_on(uint32_t node, struct pin_run_need *need, size_t *n_used);
-
 /* Gives pages back, at least one. They need not be a run as it was taken. */
 void pin_run_give(uint32_t page, uint32_t n_pages);
 
@@ -40,10 +37,5 @@ struct pin_map *pin_run_lock(uint32_t page);
 
 /* Pages that lanes hold. Other threads may be changing that. Lock-free, async-signal-safe. */
 size_t pin_lanes_hold(void);
-
-#ifdef PIN_DEBUG
-/* Bytes of free memory, used and bare. */
-size_t pin_runs_free_bytes(void);
-#endif
 
 #endif

@@ -12,9 +12,10 @@
 /* A block may have an eighth more pages than it needs, but not more than these. */
 #define MOST_SPARE 8
 
-void *pin_large_alloc(size_t n_bytes, size_t alignment, bool grows, size_t *n_used)
+void *pin_large_alloc(size_t n_bytes, size_t alignment, enum pin_run_way way, size_t *n_used)
 {
-	struct pin_run_need need = {pin_pages_for(n_bytes), 1, 0, false, grows};
+	struct pin_run_need need = {
+		.n_pages = pin_pages_for(n_bytes), .alignment = 1, .way = way};
 	uint32_t page;
 
 	if (PIN_UNLIKELY(alignment > PIN_UNIT))
@@ -115,7 +116,7 @@ void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_use
 		pin_mutex_unlock(&map->lock);
 	}
 	if (!page && may_move)
-		copy = pin_large_alloc(n_bytes, 1, true, n_used);
+		copy = pin_large_alloc(n_bytes, 1, PIN_WAY_GROWS, n_used);
 	if (copy) {
 		memcpy(copy, block, had);
 		pin_large_free(block);

@@ -17,15 +17,14 @@
 #ifndef PIN_LARGE_H
 #define PIN_LARGE_H
 
-#include "allocator/base.h"
-#include "allocator/pages.h"
+#include "allocator/runs.h"
 
 /*
  * A block of n_bytes, any number, at a multiple of `alignment`, a power of two. Sets *n_used to
- * how many bytes from its start may have been used before; the rest are zeroes. It `grows` if
- * it is to take the place of one that was too short. NULL if there is no memory.
+ * how many bytes from its start may have been used before; the rest are zeroes. NULL if there
+ * is no memory.
  */
-void *pin_large_alloc(size_t n_bytes, size_t alignment, bool grows, size_t *n_used);
+void *pin_large_alloc(size_t n_bytes, size_t alignment, enum pin_run_way way, size_t *n_used);
 
 /* Of an address in a page of PIN_KIND_LARGE. False if no block in use begins there any more. */
 bool pin_large_free(void *block);

@@ -22,16 +22,15 @@
  * own: so their holders must not call jemalloc, allocate, or walk the stack.
  */
 enum pin_rank {
-	PIN_RANK_GROWTH = -1, /* a leaf */
-	PIN_RANK_MAP,	      /* a thread holds one map's, but for a fork */
-	PIN_RANK_SITES,	      /* held while the stack is walked, which takes libunwind's */
-	PIN_RANK_LEAF,	      /* taken under jemalloc's */
-	PIN_RANK_BEGIN,	      /* held around calls of jemalloc */
+	PIN_RANK_MAP,	/* a leaf, with growth */
+	PIN_RANK_SITES, /* held while the stack is walked, which takes libunwind's */
+	PIN_RANK_LEAF,	/* taken under jemalloc's */
+	PIN_RANK_BEGIN, /* held around calls of jemalloc */
 	PIN_RANK_START,
 	PIN_RANK_LOADER, /* held while the loader's list is read, and what that allocates */
 };
 
-/* Zero-initialised: unlocked, of a map. */
+/* Zero-initialised: unlocked, of the map. */
 struct pin_mutex {
 	_Atomic uint32_t state;
 	enum pin_rank rank;
@@ -49,7 +48,7 @@ __attribute__((weak)) _Atomic uint64_t pin_n_locked; /* how many times all threa
 #define pin_locks_held		 UINT64_C(0)
 #define pin_count_held(mutex, n) ((void)0)
 #endif
-#define pin_rank_unit(mutex)   (UINT64_C(1) << (8 * ((mutex)->rank + 1)))
+#define pin_rank_unit(mutex)   (UINT64_C(1) << (8 * (mutex)->rank))
 #define pin_assert_held(mutex) PIN_ASSERT(pin_locks_held / pin_rank_unit(mutex) % 256)
 
 static inline bool pin_mutex_trylock(struct pin_mutex *mutex)

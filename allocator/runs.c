@@ -7,29 +7,14 @@
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 
-struct pin_map pin_maps[PIN_MAPS];
-PIN_WRITTEN_FIRST _Atomic uint32_t pin_n_maps;
+struct pin_map pin_map;
 PIN_WRITTEN_FIRST _Atomic int64_t pin_runs_out;
 __thread bool pin_runs_passed;
 
-struct run {
-	uint32_t page, n_pages;
-};
-
 static const struct pin_span *span_of(uint32_t page)
 {
-	return pin_span_find(pin_page_at(page), 1);
-}
-
-uint32_t pin_map_begin(uint32_t node)
-{
-	uint32_t number = node % PIN_MAPS;
-
-	pin_mutex_lock(&pin_growth_lock);
-	if (pin_n_maps <= number)
-		pin_n_maps = number + 1;
-	pin_mutex_unlock(&pin_growth_lock);
-	return number;
+	return PIN_LIKELY(pin_span_count() == 1) ? pin_span_get(0)
+						 : pin_span_find(pin_page_at(page), 1);
 }
 
 static uint32_t end_of(const struct pin_span *span)
@@ -57,6 +42,7 @@ static void add_to_class(struct pin_fit *fit, uint32_t page)
 	unsigned class = class_of(pin_page(page)->length);
 	uint32_t first = fit->first[class];
 
+	fit->n += pin_page(page)->length;
 	if (first) {
 		link_runs(pin_page(first)->children[1], page);
 		link_runs(page, first);
@@ -74,6 +60,7 @@ static void take_from_class(struct pin_fit *fit, uint32_t page)
 	unsigned class = class_of(pin_page(page)->length);
 	uint32_t next = pin_page(page)->children[0];
 
+	fit->n -= pin_page(page)->length;
 	link_runs(pin_page(page)->children[1], next);
 	if (fit->first[class] == page)
 		fit->first[class] = next == page ? 0 : next;
@@ -135,16 +122,29 @@ static uint32_t find(const struct pin_fit *fit, uint32_t n_pages, uint32_t align
 
 /* --- runs ------------------------------------------------------------------------- */
 
-static struct pin_fit *fit_of(struct pin_map *map, enum pin_run_state state)
+static struct pin_part *part_of(struct pin_map *map, uint32_t node)
 {
-	return state == PIN_STATE_FREE ? &map->used : &map->bare;
+	return &map->parts[node % PIN_NODES];
 }
 
-/* Adds n_pages to a count that is written under the lock only. */
-static void count(_Atomic size_t *sum, size_t n_pages)
+/*
+ * Shares by which a request gets memory of other nodes, before any is new: if its own node has
+ * less of all that is free, or others more of what was ever touched.
+ */
+#define SHARE_OF_NODE	6
+#define SHARE_OF_OTHERS 3
+
+static uint32_t find_used(struct pin_map *map, const struct pin_run_need *need)
 {
-	atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + n_pages,
-			      memory_order_relaxed);
+	const struct pin_fit *own = &part_of(map, need->node)->used;
+	uint32_t page = find(own, need->n_pages, need->alignment);
+	bool others = need->any || (!need->only && (own->n * SHARE_OF_NODE < map->n_used ||
+						    (map->n_used - own->n) * SHARE_OF_OTHERS >
+							    map->n_all - map->n_bare));
+
+	for (uint32_t node = 0; node < PIN_NODES && others && !page; node++)
+		page = find(&map->parts[node].used, need->n_pages, need->alignment);
+	return page;
 }
 
 /* What the heap has handed out changes by so many pages, which may be less than nothing. */
@@ -154,8 +154,8 @@ static void pass(int64_t n_pages)
 	pin_runs_passed = true;
 }
 
-static inline void insert(struct pin_map *map, uint32_t page, uint32_t n_pages,
-			  enum pin_run_state state)
+static inline void insert(struct pin_map *map, struct pin_part *part, uint32_t page,
+			  uint32_t n_pages, enum pin_run_state state)
 {
 	pin_assert_held(&map->lock);
 	PIN_ASSERT(n_pages);
@@ -163,18 +163,18 @@ static inline void insert(struct pin_map *map, uint32_t page, uint32_t n_pages,
 	pin_page_set_length(page + n_pages - 1, n_pages);
 	pin_page_set_state(page + n_pages - 1, state);
 	pin_page_set_state(page, state);
-	add_to_class(fit_of(map, state), page);
-	count(state == PIN_STATE_FREE ? &map->n_used : &map->n_bare, n_pages);
+	add_to_class(state == PIN_STATE_FREE ? &part->used : &part->bare, page);
+	*(state == PIN_STATE_FREE ? &map->n_used : &map->n_bare) += n_pages;
 }
 
-static inline void delete (struct pin_map *map, uint32_t page)
+static inline void delete (struct pin_map *map, struct pin_part *part, uint32_t page)
 {
 	uint32_t n_pages = pin_page(page)->length;
 	enum pin_run_state state = pin_page_state(page);
 
 	pin_assert_held(&map->lock);
-	count(state == PIN_STATE_FREE ? &map->n_used : &map->n_bare, -(size_t)n_pages);
-	take_from_class(fit_of(map, state), page);
+	*(state == PIN_STATE_FREE ? &map->n_used : &map->n_bare) -= n_pages;
+	take_from_class(state == PIN_STATE_FREE ? &part->used : &part->bare, page);
 	pin_page_set_state(page, PIN_STATE_NONE);
 	pin_page_set_state(page + n_pages - 1, PIN_STATE_NONE);
 }
@@ -194,23 +194,24 @@ static uint32_t behind(const struct pin_span *span, uint32_t page, enum pin_run_
 								     : 0;
 }
 
-static void give(struct pin_map *map, struct run run, enum pin_run_state state)
+static void give(struct pin_map *map, uint32_t page, uint32_t n_pages, enum pin_run_state state)
 {
-	const struct pin_span *span = span_of(run.page);
-	uint32_t n_before = before(span, run.page, state);
-	uint32_t n_behind = behind(span, run.page + run.n_pages, state);
+	const struct pin_span *span = span_of(page);
+	struct pin_part *part = part_of(map, span->node);
+	uint32_t n_before = before(span, page, state);
+	uint32_t n_behind = behind(span, page + n_pages, state);
 
 	if (n_before)
-		delete (map, run.page - n_before);
+		delete (map, part, page - n_before);
 	if (n_behind)
-		delete (map, run.page + run.n_pages);
-	insert(map, run.page - n_before, n_before + run.n_pages + n_behind, state);
+		delete (map, part, page + n_pages);
+	insert(map, part, page - n_before, n_before + n_pages + n_behind, state);
 }
 
 void pin_map_give(struct pin_map *map, uint32_t page, uint32_t n_pages)
 {
 	pass(-(int64_t)n_pages);
-	give(map, (struct run){page, n_pages}, PIN_STATE_FREE);
+	give(map, page, n_pages, PIN_STATE_FREE);
 }
 
 uint32_t pin_run_before(uint32_t page)
@@ -223,9 +224,11 @@ uint32_t pin_run_at(uint32_t page)
 	return behind(span_of(page - 1), page, PIN_STATE_FREE);
 }
 
-bool pin_run_fits(const struct pin_map *map, uint32_t n_pages)
+bool pin_run_fits(struct pin_map *map, uint32_t n_pages)
 {
-	return find(&map->used, n_pages, 1);
+	struct pin_run_need need = {.n_pages = n_pages, .alignment = 1, .node = pin_os_node()};
+
+	return find_used(map, &need);
 }
 
 /* Pages of a granule. */
@@ -234,17 +237,18 @@ bool pin_run_fits(const struct pin_map *map, uint32_t n_pages)
 void pin_run_cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_pages,
 		 size_t *n_used)
 {
+	struct pin_part *part = part_of(map, span_of(page)->node);
 	uint32_t end = at + n_pages, used = at, next;
 	enum pin_run_state state;
 
 	for (; page < end; page = next) {
 		state = pin_page_state(page);
 		next = page + pin_page(page)->length;
-		delete (map, page);
+		delete (map, part, page);
 		if (page < at)
-			insert(map, page, at - page, state);
+			insert(map, part, page, at - page, state);
 		if (next > end)
-			insert(map, end, next - end, state);
+			insert(map, part, end, next - end, state);
 		if (state == PIN_STATE_FREE)
 			used = next < end ? next : end;
 	}
@@ -256,7 +260,7 @@ void pin_run_cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_pag
 
 uint32_t pin_map_take_used(struct pin_map *map, const struct pin_run_need *need, size_t *n_used)
 {
-	uint32_t page = find(&map->used, need->n_pages, need->alignment), at;
+	uint32_t page = find_used(map, need), at;
 
 	if (!page)
 		return 0;
@@ -267,24 +271,23 @@ uint32_t pin_map_take_used(struct pin_map *map, const struct pin_run_need *need,
 
 /* --- growth ----------------------------------------------------------------------- */
 
-/* To a span of the map, or to a new one. */
-static bool add_memory(struct pin_map *map, struct pin_span **span, size_t n_bytes, size_t room)
+/* To a span of a node, or to a new one. */
+static bool add_memory(struct pin_map *map, uint32_t node, struct pin_span **span,
+		       size_t n_bytes, size_t room)
 {
-	uint32_t page, end, number = (uint32_t)(map - pin_maps);
+	uint32_t page, end;
 	char *p;
 
 	n_bytes = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
-	pin_mutex_lock(&pin_growth_lock);
-	p = n_bytes ? pin_span_grow(span, n_bytes, room, number) : NULL;
-	pin_mutex_unlock(&pin_growth_lock);
+	p = n_bytes ? pin_span_grow(span, n_bytes, room, node) : NULL;
 	if (!p)
 		return false;
 	page = pin_page_of(p);
 	end = page + (uint32_t)(n_bytes >> PIN_UNIT_SHIFT);
 	/* The heap's first page is no memory: 0 is the number of none. */
 	page = page ? page : 1;
-	count(&map->n_all, end - page);
-	give(map, (struct run){page, end - page}, PIN_STATE_BARE);
+	map->n_all += end - page;
+	give(map, page, end - page, PIN_STATE_BARE);
 	return true;
 }
 
@@ -317,12 +320,14 @@ static size_t min_step(const struct pin_map *map)
 	return step < MOST_STEP ? step : MOST_STEP;
 }
 
-static bool grow_by_step(struct pin_map *map, size_t n_lacking)
+static bool grow_by_step(struct pin_map *map, uint32_t node, size_t n_lacking)
 {
 	size_t step = min_step(map), room = pin_reserve.memory / SHARE_OF_ROOM;
 
-	return (n_lacking < step && add_memory(map, &map->span, step, room)) ||
-	       add_memory(map, &map->span, n_lacking, room);
+	struct pin_span **span = &part_of(map, node)->span;
+
+	return (n_lacking < step && add_memory(map, node, span, step, room)) ||
+	       add_memory(map, node, span, n_lacking, room);
 }
 
 /* --- new memory ------------------------------------------------------------------- */
@@ -331,8 +336,10 @@ static bool grow_by_step(struct pin_map *map, size_t n_lacking)
 struct place {
 	uint32_t page; /* the first free run there, if any */
 	uint64_t at;   /* aligned */
-	uint64_t n_new;
+	uint64_t n_new, n_lacking;
 };
+
+#define NO_PLACE (UINT64_MAX / 2)
 
 /* From used memory on that may be there before the bare addresses. They may be too short. */
 static struct place place_from(uint32_t from, uint32_t bare, const struct pin_run_need *need)
@@ -340,7 +347,7 @@ static struct place place_from(uint32_t from, uint32_t bare, const struct pin_ru
 	uint64_t at = aligned(from, need->alignment), least = at > bare ? at : bare;
 	uint64_t to = at + need->n_pages;
 
-	return (struct place){at < bare ? from : bare, at, to > least ? to - least : 0};
+	return (struct place){at < bare ? from : bare, at, to > least ? to - least : 0, 0};
 }
 
 /* Of what is handed out the part that nobody has touched may become huge pages. */
@@ -363,30 +370,37 @@ static uint32_t take_place(struct pin_map *map, const struct pin_run_need *need,
 }
 
 /* In bare addresses that have room, and the longer of the used runs next to them. */
-static struct place place_in_bare(const struct pin_map *map, const struct pin_run_need *need)
+static struct place place_in_bare(const struct pin_part *part, const struct pin_run_need *need)
 {
-	uint32_t bare = find(&map->bare, need->n_pages, need->alignment), end;
+	uint32_t bare = find(&part->bare, need->n_pages, need->alignment), end;
 	uint32_t n_before, n_behind;
+	const struct pin_span *span;
 
 	if (!bare)
-		return (struct place){0, 0, UINT64_MAX};
+		return (struct place){0, 0, NO_PLACE, 0};
 	end = bare + pin_page(bare)->length;
-	n_before = pin_run_before(bare);
-	n_behind = pin_run_at(end);
+	span = span_of(bare);
+	n_before = before(span, bare, PIN_STATE_FREE);
+	n_behind = behind(span, end, PIN_STATE_FREE);
 	if (need->alignment > 1 || n_behind <= n_before || n_behind >= need->n_pages)
 		return place_from(bare - n_before, bare, need);
-	return (struct place){bare, end + n_behind - need->n_pages, need->n_pages - n_behind};
+	return (struct place){bare, end + n_behind - need->n_pages, need->n_pages - n_behind,
+			      0};
 }
 
-static struct place place_at_end(const struct pin_map *map, const struct pin_run_need *need)
+static struct place place_at_end(const struct pin_span *span, const struct pin_run_need *need)
 {
-	uint32_t end = end_of(map->span), n_bare, n_before;
+	uint32_t end = end_of(span), n_bare, n_before;
+	struct place place;
 
 	if (!end)
-		return (struct place){0, 0, need->n_pages};
-	n_bare = before(map->span, end, PIN_STATE_BARE);
-	n_before = before(map->span, end - n_bare, PIN_STATE_FREE);
-	return place_from(end - n_bare - n_before, end - n_bare, need);
+		return (struct place){0, 0, need->n_pages, need->n_pages};
+	n_bare = before(span, end, PIN_STATE_BARE);
+	n_before = before(span, end - n_bare, PIN_STATE_FREE);
+	place = place_from(end - n_bare - n_before, end - n_bare, need);
+	if (place.at + need->n_pages > end)
+		place.n_lacking = place.at + need->n_pages - end;
+	return place;
 }
 
 /* How many pages from `page` on are free. */
@@ -402,13 +416,14 @@ static uint32_t free_from(const struct pin_span *span, uint32_t page)
 static bool extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used)
 {
 	struct pin_span *span = (struct pin_span *)span_of(page - 1), *grown = span;
-	uint32_t has = free_from(span, page);
+	uint32_t has = free_from(span, page), node = span->node;
 	bool is_last = page + has == end_of(span) && !span->is_fixed;
 	size_t lacks = (size_t)(n_pages - has) << PIN_UNIT_SHIFT;
 
 	if (has < n_pages && is_last)
-		(void)(span == map->span ? grow_by_step(map, lacks)
-					 : add_memory(map, &grown, lacks, 0));
+		(void)(span == part_of(map, node)->span
+			       ? grow_by_step(map, node, lacks)
+			       : add_memory(map, node, &grown, lacks, 0));
 	if (free_from(span, page) < n_pages)
 		return false;
 	pin_run_cut(map, page, page, n_pages, n_used);
@@ -438,9 +453,10 @@ static uint32_t take_own(struct pin_map *map, const struct pin_run_need *need, s
 	uint32_t page = 0;
 
 	if (need->n_pages >= LEAST_OWN && need->n_pages >= touched / SHARE_OF_OWN &&
-	    add_memory(map, &own, n, n + pin_reserve.memory / (4 * SHARE_OF_ROOM))) {
+	    add_memory(map, need->node, &own, n,
+		       n + pin_reserve.memory / (4 * SHARE_OF_ROOM))) {
 		page = pin_page_of((void *)own->start);
-		take_place(map, need, &(struct place){page, page, need->n_pages}, n_used);
+		take_place(map, need, &(struct place){page, page, need->n_pages, 0}, n_used);
 	}
 	return page;
 }
@@ -455,7 +471,7 @@ static uint32_t take_longest(struct pin_map *map, const struct pin_run_need *nee
 	size_t more;
 
 	while (!page && class_of(LEAST_OWN) < class)
-		page = map->used.first[--class];
+		page = part_of(map, need->node)->used.first[--class];
 	n_pages = page ? pin_page(page)->length : 0;
 	if (!page || need->alignment > 1 || n_pages >= need->n_pages)
 		return 0;
@@ -468,56 +484,49 @@ static uint32_t take_longest(struct pin_map *map, const struct pin_run_need *nee
 	return 0;
 }
 
+static struct place place_on(const struct pin_part *part, const struct pin_run_need *need)
+{
+	struct place in_bare = place_in_bare(part, need),
+		     at_end = place_at_end(part->span, need);
+
+	return in_bare.n_new <= at_end.n_new ? in_bare : at_end;
+}
+
+/* A request for so many pages goes to another node where that saves a quarter of them. */
+#define LONG_NEED 1024
+
 /* The span may have to go on elsewhere, and then lack more. */
 uint32_t pin_map_take_new(struct pin_map *map, const struct pin_run_need *need, size_t *n_used)
 {
-	uint32_t page = pin_span_count() > 1 ? take_longest(map, need, n_used) : 0;
-	struct place place, last;
-	int64_t lacks;
+	uint32_t page = 0;
+	bool others = !need->only && need->n_pages >= LONG_NEED;
+	uint32_t node = need->node;
+	struct place place, other;
+	bool is_full = false;
 
-	if (!page && need->grows)
+	if (need->way == PIN_WAY_HESITATES && map->n_used >= need->n_pages)
+		return 0;
+	if (pin_span_count() > 1)
+		page = take_longest(map, need, n_used);
+	if (!page && need->way == PIN_WAY_GROWS)
 		page = take_own(map, need, n_used);
 	if (page)
 		return page;
 	for (;;) {
-		place = place_in_bare(map, need);
-		last = place_at_end(map, need);
-		if (place.n_new <= last.n_new)
-			return take_place(map, need, &place, n_used);
-		lacks = (int64_t)(last.at + need->n_pages - end_of(map->span));
-		if (last.at && lacks <= 0)
-			return take_place(map, need, &last, n_used);
-		if (!grow_by_step(map, (size_t)lacks << PIN_UNIT_SHIFT))
+		place.n_new = NO_PLACE;
+		for (uint32_t i = 0; i <= (others ? PIN_NODES : 0); i++) {
+			struct pin_part *part = part_of(map, i ? i - 1 : need->node);
+
+			other = is_full ? place_in_bare(part, need) : place_on(part, need);
+			if (!i || other.n_new + need->n_pages / 4 < place.n_new) {
+				place = other;
+				node = i ? i - 1 : need->node;
+			}
+		}
+		if (!place.n_lacking)
 			return place.page ? take_place(map, need, &place, n_used) : 0;
+		/* The last memory may be another node's. */
+		is_full = !grow_by_step(map, node, (size_t)place.n_lacking << PIN_UNIT_SHIFT);
+		others |= is_full && !need->only;
 	}
-}
-
-uint32_t pin_map_take_bare(struct pin_map *map, const struct pin_run_need *need, size_t *n_used)
-{
-	struct place place = place_in_bare(map, need);
-
-	return place.page ? take_place(map, need, &place, n_used) : 0;
-}
-
-/* A map that begins meanwhile may have its lock taken, and its holder wait for that of growth.
- */
-void pin_maps_lock_all(void)
-{
-	uint32_t n = 0;
-
-	for (;;) {
-		for (; n < pin_n_maps; n++)
-			pin_mutex_lock(&pin_maps[n].lock);
-		pin_mutex_lock(&pin_growth_lock);
-		if (n == pin_n_maps)
-			return;
-		pin_mutex_unlock(&pin_growth_lock);
-	}
-}
-
-void pin_maps_unlock_all(void)
-{
-	pin_mutex_unlock(&pin_growth_lock);
-	for (uint32_t n = pin_n_maps; n--;)
-		pin_mutex_unlock(&pin_maps[n].lock);
 }

@@ -22,9 +22,9 @@ static bool add_span(void *start, const struct pin_segment_need *need)
 	uint32_t node = need->node == PIN_NODE_HERE ? pin_os_node() : need->node;
 	bool added;
 
-	pin_mutex_lock(&pin_growth_lock);
+	pin_mutex_lock(&pin_map.lock);
 	added = pin_span_add((uintptr_t)start, need->n_bytes, node);
-	pin_mutex_unlock(&pin_growth_lock);
+	pin_mutex_unlock(&pin_map.lock);
 	if (added) {
 		pin_runs_out += (int64_t)(need->n_bytes >> PIN_UNIT_SHIFT);
 		begin_segment(start, need->n_bytes);
@@ -56,12 +56,13 @@ static void *take_run(const struct pin_segment_need *need)
 	struct pin_run_need run = {
 		.n_pages = (uint32_t)(need->n_bytes >> PIN_UNIT_SHIFT),
 		.alignment = (uint32_t)(PIN_GRANULE >> PIN_UNIT_SHIFT),
+		.node = need->node,
+		.only = need->node != PIN_NODE_HERE,
 	};
 	size_t n_used;
 	uint32_t page;
 
-	page = need->node == PIN_NODE_HERE ? pin_run_take(&run, &n_used)
-					   : pin_run_take_on(need->node, &run, &n_used);
+	page = pin_run_take(&run, &n_used);
 	if (!page)
 		return NULL;
 	begin_segment(pin_page_at(page), need->n_bytes);

@@ -11,12 +11,8 @@
 #define PIN_SPAN_H
 
 #include "allocator/base.h"
-#include "allocator/mutex.h"
 
 #include <stdatomic.h>
-
-/* Of growth: of spans and of what covers them. No lock is taken while it is held. */
-extern struct pin_mutex pin_growth_lock;
 
 struct pin_span {
 	/* Multiple of PIN_GRANULE. Valid only if `length`, read before it, is not 0. */
@@ -32,7 +28,7 @@ struct pin_span {
  * *span is NULL or cannot continue, begins a new span with at least so much room, unless that
  * is 0, and sets *span to it. Returns the address of the new memory, or NULL if addresses or
  * memory are used up. Never allocates. The caller of this function, or of pin_span_add(), holds
- * pin_growth_lock.
+ * the lock of the run map.
  */
 char *pin_span_grow(struct pin_span **span, size_t n_bytes, size_t room, uint32_t node);
 

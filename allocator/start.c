@@ -53,7 +53,7 @@ static bool keep_spare(void)
 {
 	size_t n_used;
 
-	spare = pin_large_alloc(SPARE, 1, false, &n_used);
+	spare = pin_large_alloc(SPARE, 1, PIN_WAY_PLAIN, &n_used);
 	return spare;
 }
 

@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include "regpool/proxy.h"
+#include "allocator/os.h"
 
 #include <pthread.h>
 

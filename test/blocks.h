@@ -6,21 +6,21 @@
 
 #include "allocator/live.h"
 #include "allocator/pages.h"
-#include "allocator/reserve.h"
-#include "allocator/span.h"
+#include "allocator/lanes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* As pin_span_grow(), with the lock that it needs. */
+/* As pin_span_grow(), by as much at least as the run map has it. */
 static inline char *span_grow(struct pin_span **span, size_t n_bytes, uint32_t node)
 {
-	char *p;
+	return pin_span_grow(span, n_bytes, pin_reserve.memory / 4096, node);
+}
 
-	pin_mutex_lock(&pin_growth_lock);
-	p = pin_span_grow(span, n_bytes, pin_reserve.memory / 4096, node);
-	pin_mutex_unlock(&pin_growth_lock);
-	return p;
+/* Bytes of free memory, used and bare. */
+static inline size_t free_bytes(void)
+{
+	return (pin_lanes_hold() + pin_map.n_used + pin_map.n_bare) << PIN_UNIT_SHIFT;
 }
 
 /* As allocator/large.c does. After pin_pages_init(). */

@@ -73,7 +73,7 @@ small_frames() {
 			-o "$(basename "$file" .c).o"
 	done
 	cat ./*.su > usage
-	[ "$(wc -l < usage)" -gt 200 ]
+	[ "$(wc -l < usage)" -gt 150 ]
 	run awk '$2 > 2048 || $3 ~ /dynamic/ && $3 !~ /bounded/' usage
 	echo "$output"
 	[ -z "$output" ]

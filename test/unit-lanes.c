@@ -13,6 +13,7 @@
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 #include "test/beside.h"
+#include "test/blocks.h"
 #include "test/tap.h"
 
 #include <setjmp.h>
@@ -29,8 +30,6 @@ static void step(void);
 	}
 STEPPED(uint64_t, load_word, atomic_load_explicit(p, order), const _Atomic uint64_t *p,
 	memory_order order)
-STEPPED(uint8_t, load_byte, atomic_load_explicit(p, order), const _Atomic uint8_t *p,
-	memory_order order)
 STEPPED(uint64_t, exchange_word, atomic_exchange_explicit(p, n, order), _Atomic uint64_t *p,
 	uint64_t n, memory_order order)
 STEPPED(uint64_t, or_word, atomic_fetch_or_explicit(p, n, order), _Atomic uint64_t *p,
@@ -42,8 +41,7 @@ STEPPED(bool, swap_word, atomic_compare_exchange_strong_explicit(p, from, to, or
 	memory_order other)
 
 #undef atomic_load_explicit
-#define atomic_load_explicit(p, order) \
-	_Generic((p), _Atomic uint8_t *: load_byte, default: load_word)((void *)(uintptr_t)(p), order)
+#define atomic_load_explicit load_word
 #undef atomic_exchange_explicit
 #define atomic_exchange_explicit exchange_word
 #undef atomic_fetch_or_explicit
@@ -61,6 +59,12 @@ static void lock_map(struct pin_mutex *lock);
 #undef pin_mutex_lock
 
 static __thread uint32_t processor;
+static uint32_t n_nodes = 1; /* of memory; processors are on them in turn */
+
+uint32_t __wrap_pin_os_node(void)
+{
+	return processor % n_nodes;
+}
 
 uint32_t __wrap_pin_os_processor(void)
 {
@@ -88,7 +92,7 @@ static void own(struct run run, bool taken)
 
 static struct run take_run(uint32_t n_pages, uint32_t n_spare)
 {
-	struct pin_run_need need = {n_pages, 1, n_spare, false, false};
+	struct pin_run_need need = {.n_pages = n_pages, .alignment = 1, .n_spare = n_spare};
 	size_t n_used;
 	struct run run = {pin_run_take(&need, &n_used), need.n_pages};
 
@@ -108,7 +112,8 @@ static uint32_t take_pages(uint32_t n_pages)
 {
 	size_t n_used;
 
-	return pin_run_take(&(struct pin_run_need){n_pages, 1, 0, false, false}, &n_used);
+	return pin_run_take(&(struct pin_run_need){.n_pages = n_pages, .alignment = 1},
+			    &n_used);
 }
 
 /* Notes what lanes hold, as taken or not. Returns how many pages. */
@@ -144,7 +149,7 @@ static bool all_have_one_owner(void)
 
 static size_t bytes_out(void)
 {
-	return pin_span_bytes() - pin_runs_free_bytes();
+	return pin_span_bytes() - free_bytes();
 }
 
 /* --- two threads ---------------------------------------------------------------------- */
@@ -166,10 +171,10 @@ static void sweep(void)
 {
 	uint32_t lane = 0;
 
-	lock_map(&pin_maps->lock);
-	while (empty_next(pin_maps, &lane))
+	lock_map(&pin_map.lock);
+	while (empty_next(&lane))
 		;
-	pin_mutex_unlock(&pin_maps->lock);
+	pin_mutex_unlock(&pin_map.lock);
 }
 
 /* False if it had to wait before it has done anything. */
@@ -329,7 +334,7 @@ static struct run take_any(uint64_t *seed)
 /* Puts a run, or none, in a slot, and gives back what was there. */
 static void exchange(_Atomic uint64_t *slot, struct run run)
 {
-	uint64_t was = atomic_exchange_explicit(slot, word_of(0, run.page, run.n_pages),
+	uint64_t was = atomic_exchange_explicit(slot, word_of(run.page, run.n_pages),
 						memory_order_acq_rel);
 
 	if (was)
@@ -392,7 +397,7 @@ static unsigned locks_alone(void)
 /* What one thread has given back others take before they touch any memory. */
 static void take_many(size_t *n_new)
 {
-	struct pin_run_need need = {40, 1, 0, false, false};
+	struct pin_run_need need = {.n_pages = 40, .alignment = 1};
 	uint32_t pages[64];
 	size_t n_used;
 
@@ -414,7 +419,7 @@ static void one_after_the_other(void)
 	processor = 0;
 	for (unsigned i = 0; i < 100; i++)
 		take_many(&n_new);
-	ok(n_new - had <= touched(pin_maps) * PIN_UNIT / SHARE_HELD,
+	ok(n_new - had <= touched() * PIN_UNIT / SHARE_HELD,
 	   "a thread that goes from processor to processor hardly touches new memory: %zu",
 	   n_new - had);
 }
@@ -431,7 +436,7 @@ static void merged(void)
 	processor = 2;
 	pin_run_give(page + 60, 60);
 	processor = 3;
-	again = pin_run_take(&(struct pin_run_need){120, 1, 0, false, false}, &n_used);
+	again = pin_run_take(&(struct pin_run_need){.n_pages = 120, .alignment = 1}, &n_used);
 	ok(n_used == 120 * PIN_UNIT, "what two lanes hold side by side is taken as one run");
 	pin_run_give(again, 120);
 	page = take_pages(60);
@@ -464,8 +469,8 @@ static void shortest(void)
 /* A lane with runs of two nodes, one of which gives what the other is given. */
 static void two_nodes(void)
 {
-	struct pin_run_need need = {16, 1, 0, false, false},
-			    all = {UINT32_MAX, 1, 0, false, false};
+	struct pin_run_need need = {.n_pages = 16, .alignment = 1, .node = 1, .only = true},
+			    all = {.n_pages = UINT32_MAX, .alignment = 1};
 	uint32_t there[WAYS], here;
 	size_t n_used, before, n_long_held = 0;
 
@@ -474,20 +479,16 @@ static void two_nodes(void)
 	ok((size_t)n_long == n_long_held, "it is known how much lanes hold of long runs");
 	processor = 301;
 	for (unsigned i = 0; i < WAYS; i++)
-		there[i] = pin_run_take_on(1, &need, &n_used);
+		there[i] = pin_run_take(&need, &n_used);
 	here = take_pages(16);
 	for (unsigned i = 0; i < WAYS; i++)
 		pin_run_give(there[i], 16);
-	before = pin_maps[1].n_used;
+	before = pin_map.parts[1].used.n;
 	pin_run_give(here, 16);
-	ok(pin_maps[1].n_used == before + 16, "a full lane gives a run to the map of its node");
-	pin_mutex_lock(&pin_maps->lock);
-	for (uint32_t lane = 0; empty_next(pin_maps, &lane);)
-		;
-	pin_mutex_unlock(&pin_maps->lock);
-	ok(pin_lanes_hold() == (WAYS - 1) * 16, "lanes keep what is another node's");
+	ok(pin_map.parts[1].used.n == before + 16,
+	   "a full lane gives a run to those of its node");
 	ok(!pin_run_take(&all, &n_used) && !pin_lanes_hold(),
-	   "but for a request that finds nothing else");
+	   "a request that finds nothing else gets what lanes hold");
 }
 
 /* Runs of so many pages in all, taken and given back in a random order. */
@@ -505,8 +506,8 @@ static void burst(uint32_t n_pages, uint64_t *seed)
 	}
 }
 
-/* 48 MiB on one processor, and then on 64 in turn. */
-static void in_turn(void)
+/* 48 MiB on one processor, and then on 64 in turn, of so many nodes. */
+static void in_turn(uint32_t first, uint32_t nodes, unsigned percent)
 {
 	static const uint32_t kinds[][2] = {{4, 13}, {256, 768}, {1, 64}};
 	uint64_t seed = 1;
@@ -515,15 +516,18 @@ static void in_turn(void)
 	for (unsigned k = 0; k < PIN_ARRAY_SIZE(kinds); k++) {
 		job.least = kinds[k][0];
 		job.range = kinds[k][1];
-		for (processor = 0; processor < 64; processor++) {
+		n_nodes = nodes;
+		for (processor = first; processor < first + 64; processor++) {
 			burst(12288, &seed);
-			one = processor ? one : touched(pin_maps);
+			one = processor != first ? one : touched();
 		}
-		all = touched(pin_maps);
-		ok(all <= one * 115 / 100, "64 processors in turn hold %zu pages, one %zu", all,
+		all = touched();
+		ok(all <= one * percent / 100,
+		   "64 processors of %u nodes in turn hold %zu pages, one %zu", nodes, all,
 		   one);
 	}
 	processor = 0;
+	n_nodes = 1;
 }
 
 /* The steps of a request, while memory in use grows beside what 256 lanes hold. */
@@ -564,7 +568,8 @@ int main(void)
 		n = interleave_all(true);
 		ok(!n_wrong && !n_refused, "three threads: %u of %u wrong", n_wrong, n);
 	}
-	in_turn();
+	in_turn(0, 1, 115);
+	in_turn(64, 8, 130);
 	merged();
 	shortest();
 	n = growing();

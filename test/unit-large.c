@@ -103,16 +103,15 @@ static void freed(void)
 {
 	char *p = malloc(UNITS(100)), *wall = malloc(UNITS(50));
 	void *volatile was = p;
-	size_t n_free = pin_runs_free_bytes();
+	size_t n_free = free_bytes();
 
 	free(p);
-	ok(pin_runs_free_bytes() == n_free + UNITS(100),
-	   "a freed block is free memory at once");
+	ok(free_bytes() == n_free + UNITS(100), "a freed block is free memory at once");
 	ok(pin_block_at_or_below((uintptr_t)was + UNITS(3), (uintptr_t)was).end ==
 		   (uintptr_t)was,
 	   "and is found as a block no more");
 	p = malloc(UNITS(100) - 5);
-	ok(p == was && pin_runs_free_bytes() == n_free, "and used again for the same length");
+	ok(p == was && free_bytes() == n_free, "and used again for the same length");
 	free(p);
 	free(wall);
 }
@@ -158,12 +157,12 @@ static void slides(void)
 	was = b[2];
 	free(b[1]);
 	bytes = pin_span_bytes();
-	n_free = pin_runs_free_bytes();
+	n_free = free_bytes();
 	b[2] = realloc(b[2], n + n / 2);
 	ok(b[2] == first && is_filled(b[2], 9, n - 1) && b[2][n - 1] == 3,
 	   "realloc moves a block down over free memory before it");
 	ok(malloc_usable_size(b[2]) == n + n / 2 && pin_span_bytes() == bytes &&
-		   pin_runs_free_bytes() == n_free - n / 2,
+		   free_bytes() == n_free - n / 2,
 	   "what it does not need there is free");
 	ok(!pin_is_large(was), "and no block begins where it began");
 	ok(pin_resized_in_place(b[2], 3 * n, 0, false) == n + n / 2,
@@ -179,7 +178,7 @@ static void slides(void)
 /* A block with another behind it, which grows to more than is free anywhere. */
 static void grows_elsewhere(void)
 {
-	size_t n = 24 * PIN_MIB, more = pin_runs_free_bytes() + n, before = pin_live_now();
+	size_t n = 24 * PIN_MIB, more = free_bytes() + n, before = pin_live_now();
 	char *p = malloc(n), *wall = malloc(n), *q;
 	void *volatile was = p;
 
@@ -204,8 +203,8 @@ static void look_at_copy(size_t n)
 	n_copied++;
 	/* Or this would wait for ever. */
 	alarm(20);
-	pin_maps_lock_all();
-	pin_maps_unlock_all();
+	pin_mutex_lock(&pin_map.lock);
+	pin_mutex_unlock(&pin_map.lock);
 	alarm(0);
 }
 
@@ -279,7 +278,7 @@ static void grows_by_little(void)
 
 static size_t touched(void)
 {
-	return (pin_maps->n_all - pin_maps->n_bare) << PIN_UNIT_SHIFT;
+	return (pin_map.n_all - pin_map.n_bare) << PIN_UNIT_SHIFT;
 }
 
 static unsigned tenths;

@@ -85,14 +85,14 @@ static void test_exclusion(void)
 static bool takes_higher(void)
 {
 	const struct rlimit none = {0};
-	struct pin_mutex growth = {.rank = PIN_RANK_GROWTH}, map = {0};
+	struct pin_mutex sites = {.rank = PIN_RANK_SITES}, map = {0};
 
 	setrlimit(RLIMIT_CORE, &none);
 	close(STDERR_FILENO);
+	pin_mutex_lock(&sites);
 	pin_mutex_lock(&map);
-	pin_mutex_lock(&growth);
-	pin_mutex_unlock(&map);
-	pin_mutex_lock(&map);
+	pin_mutex_unlock(&sites);
+	pin_mutex_lock(&sites);
 	return true;
 }
 

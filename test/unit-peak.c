@@ -58,7 +58,8 @@ static void held(void)
 /* Pages of maps and lanes, with what is counted beside them. */
 static void pages(void)
 {
-	struct pin_run_need need = {(uint32_t)(3 * PIN_MIB / PIN_UNIT), 1, 0, false, false};
+	struct pin_run_need need = {.n_pages = (uint32_t)(3 * PIN_MIB / PIN_UNIT),
+				    .alignment = 1};
 	size_t n_used;
 	uint32_t page = pin_run_take(&need, &n_used);
 
@@ -246,7 +247,7 @@ static void samples(void)
 	unsigned n_large = 0, n_small = 0;
 	size_t n_used;
 	void *block = pin_page_at(
-		pin_run_take(&(struct pin_run_need){1, 1, 0, false, false}, &n_used));
+		pin_run_take(&(struct pin_run_need){.n_pages = 1, .alignment = 1}, &n_used));
 	struct pin_site *site = site_at(0x8000);
 
 	pin_options.sample = 64000;

@@ -2,7 +2,7 @@
 /*
  * A run map against a model, which keeps for each page whether it is taken: what is taken is
  * free, free neighbours merge, and a run of the first class that has room is found, in
- * a time that does not depend on how many there are. Maps of several nodes. Without a heap.
+ * a time that does not depend on how many there are. Several nodes. Without a heap.
  */
 #include <config.h>
 
@@ -13,6 +13,7 @@
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 #include "test/beside.h"
+#include "test/blocks.h"
 #include "test/tap.h"
 
 #include <errno.h>
@@ -36,8 +37,7 @@ static uint32_t any(uint32_t below)
 	return (seed >> 8) % below;
 }
 
-static struct pin_map *here; /* of this program's node */
-static unsigned refuses;     /* one of so many requests of memory the kernel refuses */
+static unsigned refuses; /* one of so many requests of memory the kernel refuses */
 
 int __wrap_pin_os_commit(void *addr, size_t n_bytes)
 {
@@ -49,37 +49,31 @@ uint32_t __wrap_pin_os_node(void)
 	return 0;
 }
 
-static struct pin_map *map_of(uint32_t node)
+/* Used memory of the node, or new. */
+static uint32_t take_of(uint32_t node, uint32_t n, uint32_t alignment, size_t *n_used)
 {
-	return &pin_maps[pin_map_begin(node)];
-}
-
-/* Used memory, or new. */
-static uint32_t take_of(struct pin_map *map, uint32_t n, uint32_t alignment, size_t *n_used)
-{
-	struct pin_run_need need = {n, alignment, 0, false, false};
+	struct pin_run_need need = {
+		.n_pages = n, .alignment = alignment, .node = node, .only = true};
 	uint32_t page;
 
-	pin_mutex_lock(&map->lock);
-	page = pin_map_take_used(map, &need, n_used);
+	pin_mutex_lock(&pin_map.lock);
+	page = pin_map_take_used(&pin_map, &need, n_used);
 	if (!page)
-		page = pin_map_take_new(map, &need, n_used);
-	pin_mutex_unlock(&map->lock);
+		page = pin_map_take_new(&pin_map, &need, n_used);
+	pin_mutex_unlock(&pin_map.lock);
 	return page;
 }
 
 static uint32_t take(uint32_t n_pages, uint32_t alignment, size_t *n_used)
 {
-	return take_of(here, n_pages, alignment, n_used);
+	return take_of(0, n_pages, alignment, n_used);
 }
 
 static void give(uint32_t page, uint32_t n_pages)
 {
-	struct pin_map *map = &pin_maps[pin_map_of(page)];
-
-	pin_mutex_lock(&map->lock);
-	pin_map_give(map, page, n_pages);
-	pin_mutex_unlock(&map->lock);
+	pin_mutex_lock(&pin_map.lock);
+	pin_map_give(&pin_map, page, n_pages);
+	pin_mutex_unlock(&pin_map.lock);
 }
 
 static uint32_t heap_end(void)
@@ -182,7 +176,7 @@ static void against_model(void)
 	   "what is taken is in the heap, free, and aligned as asked");
 	ok(told, "it is told how much of a run may have been used");
 	ok(best, "a run of used memory is taken, of the first class that has one long enough");
-	ok(here->n_used + here->n_bare == heap_end() - 1 - n_taken &&
+	ok(pin_map.n_used + pin_map.n_bare == heap_end() - 1 - n_taken &&
 		   pin_runs_out == (int64_t)n_taken,
 	   "what is not taken is free, but for the first page, and both are counted");
 	for (unsigned i = 0; i < RUNS; i++)
@@ -200,11 +194,11 @@ static void new_memory(void)
 	/* Up to where the tables of pages end: nothing behind its last page may be looked at.
 	 */
 	more = 2 * step - (page + n) % step;
-	pin_mutex_lock(&here->lock);
-	pin_run_extend(here, page + n, more, &n_more_used);
-	pin_mutex_unlock(&here->lock);
+	pin_mutex_lock(&pin_map.lock);
+	pin_run_extend(&pin_map, page + n, more, &n_more_used);
+	pin_mutex_unlock(&pin_map.lock);
 	give(page, n + more);
-	ok(pin_run_fits(here, n) && !pin_run_fits(here, heap_end() + 1),
+	ok(pin_run_fits(&pin_map, n) && !pin_run_fits(&pin_map, heap_end() + 1),
 	   "it is known whether a run of a length is free");
 	ok(take(n, 1, &n_used) == page && n_used == bytes,
 	   "memory that was given back was used");
@@ -251,21 +245,21 @@ static void neighbours(void)
 
 	give(page, 10);
 	give(page + 20, 10);
-	pin_mutex_lock(&here->lock);
+	pin_mutex_lock(&pin_map.lock);
 	ok(pin_run_before(page + 10) >= 10 && pin_run_at(page + 20) >= 10,
 	   "free neighbours are known");
-	pin_run_cut(here, page + 20, page + 20, 4, &n_used);
+	pin_run_cut(&pin_map, page + 20, page + 20, 4, &n_used);
 	ok(!pin_run_at(page + 20) && pin_run_at(page + 24) >= 6,
 	   "a part of one is taken next to a run");
-	pin_map_give(here, page + 10, 14);
+	pin_map_give(&pin_map, page + 10, 14);
 	ok(pin_run_at(page) >= 30, "and merge again");
-	pin_mutex_unlock(&here->lock);
+	pin_mutex_unlock(&pin_map.lock);
 }
 
 /* All others are taken, and the kernel refuses more. For a process of its own. */
 static bool takes_bare_elsewhere(void)
 {
-	struct pin_run_need need = {1000, 1, 0, false, false};
+	struct pin_run_need need = {.n_pages = 1000, .alignment = 1};
 	uint32_t page;
 	size_t n_used;
 
@@ -280,9 +274,10 @@ static bool takes_bare_elsewhere(void)
 /* Two runs of a length: the lower one in the map, the other one in a lane. */
 static void given(void)
 {
-	struct pin_run_need need = {37, 1, 0, false, false},
-			    aligned = {37, 512, 0, false, false};
-	size_t had = pin_span_bytes() - pin_runs_free_bytes(), n_used;
+	struct pin_run_need need = {.n_pages = 37, .alignment = 1},
+			    aligned = {.n_pages = 37, .alignment = 512},
+			    there = {.n_pages = 37, .alignment = 1, .node = 1, .only = true};
+	size_t had = pin_span_bytes() - free_bytes(), n_used;
 	uint32_t low = take(38, 1, &n_used), high = take(38, 1, &n_used), page;
 
 	pin_run_give(high, 37);
@@ -293,12 +288,12 @@ static void given(void)
 	page = pin_run_take(&aligned, &n_used);
 	ok((uintptr_t)pin_page_at(page) % PIN_GRANULE == 0, "if it is aligned as asked");
 	pin_run_give(page, 37);
-	page = pin_run_take_on(1, &need, &n_used);
+	page = pin_run_take(&there, &n_used);
 	ok(pin_span_find(pin_page_at(page), 1)->node == 1, "and of the node that was asked");
 	pin_run_give(page, 37);
 	pin_run_give(low + 37, 1);
 	pin_run_give(high + 37, 1);
-	ok(pin_span_bytes() - pin_runs_free_bytes() == had, "and none is lost");
+	ok(pin_span_bytes() - free_bytes() == had, "and none is lost");
 	ok(in_child(takes_bare_elsewhere), "the last memory is what no node has touched");
 }
 
@@ -309,13 +304,13 @@ static void at_the_end(void)
 
 	page = take(n, 1, &n_used);
 	bytes = pin_span_bytes();
-	pin_mutex_lock(&here->lock);
-	ok(!pin_run_extend(here, page + n - 1, 5, &n_used),
+	pin_mutex_lock(&pin_map.lock);
+	ok(!pin_run_extend(&pin_map, page + n - 1, 5, &n_used),
 	   "a run that is not the last one is not extended");
-	ok(pin_run_extend(here, page + n, more, &n_used) && !n_used &&
+	ok(pin_run_extend(&pin_map, page + n, more, &n_used) && !n_used &&
 		   pin_span_bytes() - bytes <= 102 * PIN_MIB,
 	   "the heap grows behind the last run, by what is missing");
-	pin_mutex_unlock(&here->lock);
+	pin_mutex_unlock(&pin_map.lock);
 	give(page, n + more);
 	bytes = pin_span_bytes();
 	n += 2 * more;
@@ -330,11 +325,11 @@ static void at_the_end(void)
 static void on_other_nodes(void)
 {
 	uint32_t n = (uint32_t)(pin_span_bytes() / PIN_UNIT / 8), first, page;
-	struct pin_run_need need = {n, 1, 0, false, false};
+	struct pin_run_need need = {.n_pages = n, .alignment = 1};
 	size_t n_used, bytes;
 
 	for (uint32_t node = 6; node; node--)
-		give(first = take_of(map_of(node), n, 1, &n_used), n);
+		give(first = take_of(node, n, 1, &n_used), n);
 	bytes = pin_span_bytes();
 	do
 		page = pin_run_take(&need, &n_used);
@@ -346,14 +341,13 @@ static void on_other_nodes(void)
 /* Used runs are before and behind bare addresses that have room. */
 static void beside_bare(void)
 {
-	struct pin_map *map = map_of(10);
 	size_t n_used, n_bare;
-	uint32_t before = take_of(map, 4, 1, &n_used), behind = take_of(map, 104, 512, &n_used);
+	uint32_t before = take_of(10, 4, 1, &n_used), behind = take_of(10, 104, 512, &n_used);
 
 	give(before, 4);
 	give(behind, 100);
-	n_bare = map->n_bare;
-	ok(take_of(map, 150, 1, &n_used) == behind - 50 && map->n_bare == n_bare - 50,
+	n_bare = pin_map.n_bare;
+	ok(take_of(10, 150, 1, &n_used) == behind - 50 && pin_map.n_bare == n_bare - 50,
 	   "of two used runs beside bare addresses the longer one is taken with these");
 }
 
@@ -368,33 +362,24 @@ static void listener(void)
 static void untouched(void)
 {
 	uint32_t page, n = 4 * PIN_GRANULE / PIN_UNIT;
-	struct pin_map *map = map_of(9);
-	struct pin_run_need need = {0, 1, 0, false, false};
 	size_t n_used;
 
 	pin_hooks.note_touched = listener;
-	page = take_of(map, n, 1, &n_used);
+	page = take_of(9, n, 1, &n_used);
 	ok(told == 1, "who takes memory that nobody has touched is reported");
 	give(page, n);
-	page = take_of(map, n, 1, &n_used);
+	page = take_of(9, n, 1, &n_used);
 	ok(told == 1 && n_used == 4 * PIN_GRANULE, "but not of memory that was in use");
 	for (uint32_t i = 0; i <= n; i += 4)
-		page = take_of(map, 4, 1, &n_used);
+		page = take_of(9, 4, 1, &n_used);
 	ok(told == 1 + 4, "small pieces are where they reach another granule: %u", told);
-	pin_mutex_lock(&map->lock);
-	need.n_pages = (uint32_t)map->n_bare;
-	ok(!pin_map_take_used(map, &need, &n_used) &&
-		   pin_map_take_bare(map, &need, &n_used) == page + 4 && !n_used,
-	   "the rest is not used, and can be taken as it is");
-	ok(!pin_map_take_bare(map, &need, &n_used) && !map->n_bare, "without growth");
-	pin_mutex_unlock(&map->lock);
 }
 
 /* The kernel has memory for the heap and none for tables, or the reverse, on eight nodes. */
 static void refused(void)
 {
 	uint32_t all = heap_end(), page;
-	size_t n_used, n_refused = 0, n_taken = pin_span_bytes() - pin_runs_free_bytes();
+	size_t n_used, n_refused = 0, n_taken = pin_span_bytes() - free_bytes();
 	bool apart = true;
 
 	refuses = 2;
@@ -404,7 +389,7 @@ static void refused(void)
 		if (runs[i].n_pages) {
 			apart &= pin_page(runs[i].page)->length == i;
 			give_run(i);
-		} else if ((page = take_of(map_of(i % 8), n, 1, &n_used))) {
+		} else if ((page = take_of(i % 8, n, 1, &n_used))) {
 			runs[i] = (struct run){page, n};
 			pin_page(page)->length = i;
 		} else {
@@ -415,19 +400,18 @@ static void refused(void)
 	ok(n_refused > 20 && apart, "runs stay apart if memory is refused: %zu", n_refused);
 	for (unsigned i = 0; i < RUNS; i++)
 		give_run(i);
-	/* By growth of each map, which covers what is not covered yet. */
+	/* By growth on each node, which covers what is not covered yet. */
 	for (uint32_t node = 0; node < 8; node++)
-		give(take_of(map_of(node), all, 1, &n_used), all);
-	ok(pin_span_bytes() - pin_runs_free_bytes() == n_taken,
+		give(take_of(node, all, 1, &n_used), all);
+	ok(pin_span_bytes() - free_bytes() == n_taken,
 	   "and all of them are free in the end: %zu",
-	   pin_span_bytes() - pin_runs_free_bytes() - n_taken);
+	   pin_span_bytes() - free_bytes() - n_taken);
 }
 
 int main(void)
 {
 	pin_options_init();
 	ok(!pin_reserve_init() && !pin_pages_init(), "there are addresses");
-	here = map_of(0);
 	against_model();
 	new_memory();
 	with_many_gaps();

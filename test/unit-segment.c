@@ -75,11 +75,11 @@ static void from_the_run_map(void)
 	ok(pin_live_now() == live + n, "unless that is said");
 	ok(pin_kind_of(p) == PIN_KIND_SLICE && pin_kind_of(p + PIN_UNIT) == PIN_KIND_NONE,
 	   "it is told apart from blocks");
-	free_before = pin_runs_free_bytes();
+	free_before = free_bytes();
 	bytes = pin_span_bytes();
 	pin_live_count(-(int64_t)n);
 	pin_segment_give(p, n);
-	ok(pin_runs_free_bytes() == free_before + n && pin_live_now() == live &&
+	ok(free_bytes() == free_before + n && pin_live_now() == live &&
 		   pin_kind_of(p) == PIN_KIND_NONE,
 	   "it is free memory when it was given back");
 	p = take(n, 0);

@@ -49,9 +49,7 @@ void *__wrap_pin_segment_take(struct pin_segment_need *need)
 	start = PIN_ALIGN_UP(start, page);
 	if (pin_pages_cover(start + need->n_bytes))
 		return NULL;
-	pin_mutex_lock(&pin_growth_lock);
 	added = pin_span_add(start, need->n_bytes, 0);
-	pin_mutex_unlock(&pin_growth_lock);
 	return added ? (void *)start : NULL;
 }
 
