@@ -38,11 +38,16 @@ uint32_t pin_domain_count(void)
 
 struct pin_domain *pin_domain_search(const struct ibv_pd *pd)
 {
+	/* Where this thread has found the last one. */
+	static __thread uint32_t last __attribute__((tls_model("initial-exec")));
 	uint32_t n = pd ? pin_domain_count() : 0;
 
-	for (uint32_t i = 0; i < n; i++)
-		if (atomic_load_explicit(&pin_domains[i].pd, memory_order_acquire) == pd)
-			return &pin_domains[i];
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t at = (last + i) % n;
+
+		if (atomic_load_explicit(&pin_domains[at].pd, memory_order_acquire) == pd)
+			return &pin_domains[last = at];
+	}
 	return NULL;
 }
 

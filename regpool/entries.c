@@ -28,10 +28,11 @@ static uint32_t number_of(const struct pin_access_set *set, const struct pin_ent
 
 bool pin_entry_has_users(struct pin_access_set *set, const struct pin_entry *entry, uint32_t n)
 {
-	uint32_t number = number_of(set, entry), seen = 0;
+	const _Atomic uint32_t *user = pin_entry_users_in(set, number_of(set, entry), 0);
+	uint32_t seen = 0;
 
-	for (unsigned i = 0, lanes = pin_lanes(); i < lanes && seen < n; i++)
-		seen += atomic_load(pin_entry_users_in(set, number, i));
+	for (unsigned left = pin_lanes(); left-- && seen < n; user += PIN_USERS_ENTRIES)
+		seen += atomic_load(user);
 	return seen >= n;
 }
 

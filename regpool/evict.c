@@ -32,14 +32,19 @@ struct search {
 	_Atomic uint32_t *busy; /* state of an entry that is BUSY, or NULL */
 };
 
+/* Of an adapter, or of any if that is NULL. */
+static bool is_of(const struct pin_access_set *set, const char *device)
+{
+	return set->domain->pd && (!device || !strcmp(set->domain->device, device));
+}
+
 /*
  * The next entry in the sets of an adapter, or in all; NULL after the last, and then the first.
  * No lock is held: what it says may be another memory region's a moment later.
  */
 static struct pin_entry *next_entry(struct place *at, const char *device)
 {
-	while (!at->set || at->number >= at->set->n_entries || !at->set->domain->pd ||
-	       (device && strcmp(at->set->domain->device, device) != 0)) {
+	while (!at->set || at->number >= at->set->n_entries || !is_of(at->set, device)) {
 		at->set = pin_access_set_next(NULL, at->set);
 		at->number = PIN_LISTS - 1;
 		if (!at->set)
@@ -54,19 +59,19 @@ static struct pin_entry *next_entry(struct place *at, const char *device)
  */
 static bool search_put(struct search *search, const char *device)
 {
-	struct place at = {NULL, 0};
+	unsigned lane = pin_lane();
 
-	for (; next_entry(&at, device); at.number = at.set->n_entries)
-		for (unsigned i = pin_lanes(); i--;) {
-			size_t number = pin_entry_of_user(at.set, pin_state.requests[i].put);
+	for (unsigned i = 0, n = pin_lanes(); i < n; i++) {
+		const struct pin_requests *its = &pin_state.requests[(lane + i) % n];
+		struct pin_access_set *set = its->put_in;
+		size_t number = set ? pin_entry_of_user(set, its->put) : 0;
 
-			at.number = (uint32_t)number;
-			if (number <= at.set->n_entries &&
-			    pin_entry_is_idle(at.set, &at.set->entries[at.number])) {
-				search->oldest = at;
-				return true;
-			}
+		if (set && number <= set->n_entries && is_of(set, device) &&
+		    pin_entry_is_idle(set, &set->entries[number])) {
+			search->oldest = (struct place){set, (uint32_t)number};
+			return true;
 		}
+	}
 	return false;
 }
 
@@ -84,7 +89,7 @@ static struct search look(const char *device)
 
 	for (unsigned n = 0, ends = 0; ends < 2 && (n < MOST_SEEN || !search.oldest.set); n++) {
 		struct pin_entry *entry;
-		struct pin_region *region;
+		uint32_t used_at;
 
 		if (n == MOST_SEEN && search_put(&search, device)) {
 			hand_set = at.set;
@@ -98,12 +103,12 @@ static struct search look(const char *device)
 		}
 		if (entry->state == PIN_ENTRY_BUSY)
 			search.busy = &entry->state;
-		/* Of what is in use the region, a cache line, is not read. */
-		region = &at.set->regions[at.number];
-		if (pin_entry_is_idle(at.set, entry) &&
-		    (!search.oldest.set || (int32_t)(region->used_at - search.used_at) < 0)) {
+		/* First what is cheap: whether there are users is one word for each lane. */
+		used_at = at.set->regions[at.number].used_at;
+		if ((!search.oldest.set || (int32_t)(used_at - search.used_at) < 0) &&
+		    pin_entry_is_idle(at.set, entry)) {
 			search.oldest = at;
-			search.used_at = region->used_at;
+			search.used_at = used_at;
 		}
 	}
 	if (search.oldest.set) {

@@ -60,15 +60,23 @@ int pin_fork_init(void)
 
 _Atomic unsigned pin_forks_running;
 
+/*
+ * The kernel copies so little sooner than it is deregistered, and registered again. Where it
+ * does not copy, nothing may be shared.
+ */
+#define LITTLE (16 * PIN_KIB)
+
 /* Evicts all without users. An entry that is BUSY is waited for: it may have none then. */
 static void release_idle(struct pin_access_set *set)
 {
+	size_t little = pin_fork_kernel_copies() ? LITTLE : 0;
+
 	for (uint32_t i = 1; i <= set->n_entries; i++) {
 		struct pin_entry *entry = &set->entries[i];
 
 		while (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
 			pin_os_wait(&entry->state, PIN_ENTRY_BUSY);
-		if (pin_entry_is_idle(set, entry))
+		if (entry->length > little && pin_entry_is_idle(set, entry))
 			pin_entry_evict(set, entry);
 	}
 }

@@ -101,6 +101,7 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 	proxy->copy = region->copy;
 	proxy->mr.addr = request->addr;
 	proxy->mr.length = request->length;
+	proxy->set = set;
 	proxy->user = user;
 	proxy->own = NULL;
 	proxy->access = request->access;
@@ -226,13 +227,15 @@ static int deregister_real(struct ibv_mr *mr, int (*dereg_mr)(struct ibv_mr *mr)
 /* Releases what a proxy refers to, even if its domain is gone. */
 static int release_proxy(const struct pin_proxy *proxy)
 {
+	struct pin_requests *lane = &pin_state.requests[pin_lane()];
+
 	if (pin_state_off() == PIN_CHILD)
 		return 0;
 	if (proxy->own)
 		return deregister_real(proxy->own, NULL);
 	pin_keys_put(proxy->user);
-	atomic_store_explicit(&pin_state.requests[pin_lane()].put, proxy->user,
-			      memory_order_relaxed);
+	atomic_store_explicit(&lane->put, proxy->user, memory_order_relaxed);
+	atomic_store_explicit(&lane->put_in, proxy->set, memory_order_relaxed);
 	return 0;
 }
 

@@ -27,6 +27,15 @@ static struct free_list {
 
 #define COUNT_UNIT ((uint64_t)1 << 32)
 
+/*
+ * A bit for each lane whose list may have some. Who frees one sets it, if it is clear; who
+ * finds the list empty clears it and looks again, so one of the two sees the other.
+ */
+static _Atomic uint64_t filled_lanes;
+
+#define LANE(i) ((uint64_t)1 << (i))
+_Static_assert(PIN_LANES == 64, "filled_lanes has a bit for each");
+
 /* The next value of a head when `first` (a number, or 0) becomes the first. */
 static uint64_t head_after(uint64_t head, uint32_t first)
 {
@@ -68,12 +77,21 @@ static struct pin_proxy *pop_free(struct free_list *list)
  */
 static PIN_COLD struct pin_proxy *pop_from_other_lanes(unsigned lane)
 {
-	struct pin_proxy *proxy = NULL;
-	unsigned n = pin_lanes();
+	struct pin_proxy *proxy;
+	uint64_t filled;
 
-	for (unsigned i = 1; i < n && !proxy; i++)
-		proxy = pop_free(&free_lists[(lane + i) % n]);
-	return proxy;
+	while ((filled = atomic_load(&filled_lanes))) {
+		uint64_t above = filled >> lane << lane;
+		int i = __builtin_ctzll(above ? above : filled);
+
+		proxy = pop_free(&free_lists[i]);
+		if (proxy)
+			return proxy;
+		atomic_fetch_and(&filled_lanes, ~LANE(i));
+		if ((uint32_t)atomic_load(&free_lists[i].head))
+			atomic_fetch_or(&filled_lanes, LANE(i));
+	}
+	return NULL;
 }
 
 static struct pin_proxy *allocate_unused(void)
@@ -104,14 +122,15 @@ struct pin_proxy *pin_proxy_new(void)
 void pin_proxy_free(struct pin_proxy *proxy)
 {
 	uint32_t number = (uint32_t)(proxy - proxy_at(0));
-	struct free_list *list = &free_lists[pin_lane()];
+	unsigned lane = pin_lane();
+	struct free_list *list = &free_lists[lane];
 	uint64_t head = atomic_load(&list->head);
 
 	do {
 		atomic_store_explicit(&proxy->next, (uint32_t)head, memory_order_relaxed);
-	} while (!atomic_compare_exchange_weak_explicit(
-		&list->head, &head, head_after(head, number), memory_order_release,
-		memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak(&list->head, &head, head_after(head, number)));
+	if (PIN_UNLIKELY(!(atomic_load(&filled_lanes) & LANE(lane))))
+		atomic_fetch_or(&filled_lanes, LANE(lane));
 }
 
 struct pin_proxy *pin_proxy_of(const struct ibv_mr *mr)

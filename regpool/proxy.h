@@ -15,7 +15,8 @@ struct pin_proxy {
 		struct ibv_mr mr; /* what the program holds */
 		struct pin_mr_copy copy;
 	};
-	_Atomic uint32_t *user; /* counts this proxy; NULL with `own` */
+	struct pin_access_set *set;
+	_Atomic uint32_t *user; /* counts this proxy there; NULL with `own` */
 	struct ibv_mr *own;	/* real MR, after an ibv_rereg_mr() that went to libibverbs */
 	unsigned access;	/* as requested */
 	_Atomic uint32_t next;	/* in a free list: a number, or 0 */

@@ -58,10 +58,16 @@ enum pin_reason {
 };
 extern const char *const pin_reason_names[PIN_REASONS];
 
+struct pin_access_set;
+
 struct pin_requests {
 	_Atomic uint64_t by_reason[PIN_REASONS];
-	/* What a thread of this lane was the last to give to pin_keys_put(). */
+	/*
+	 * The user that a thread of this lane was the last to give back, and where: two words,
+	 * that may be of two.
+	 */
 	_Atomic uint32_t *_Atomic put;
+	struct pin_access_set *_Atomic put_in;
 } PIN_LANE_ALIGNED;
 
 /* All counters only grow, except `registered`. */

@@ -210,6 +210,17 @@ static void have_child(void)
 	pin_mr_deregister(parents_mr);
 }
 
+static bool is_child(void)
+{
+	return pin_state_off() == PIN_CHILD;
+}
+
+static void fork_idle(void)
+{
+	case_do(".0,4p .1g,5p a=2g,5p live=3");
+	must(in_child(is_child), "there is a child");
+}
+
 /* --- registrations that take time, and eviction --------------------------------------- */
 
 static void register_wider(void)
@@ -307,6 +318,10 @@ static const struct test_case cases[] = {
 	 "a=13g,3g enable:P A=14g,64/lrw replace:14g+5,1 B=14g,64/lrw!ENOENT "
 	 "b=14g-10,20?replaced -b b=15g,64 b#a live=2 ahead:14g,1g! ahead:0,1g -a -b disarm:P "
 	 "segment:13g,3g,4g b=13g,64 bytes=1p"},
+	{"before fork() what is idle is deregistered, if it is more than a few pages",
+	 "call live=2 .0,4p made=3", NULL, fork_idle},
+	{"where the kernel does not copy pinned pages, all that is idle is",
+	 "status:0 call live=1", NULL, fork_idle},
 	{"if fork protection is on, nothing is registered ahead", "status:1 a=0,64?guard"},
 	{"ibv_fork_init without the kernel's RDMA layer does not stop anything",
 	 "status:0 fork_init inits=1 off=0 status:2 a=0,64"},

@@ -22,6 +22,7 @@
 #undef pthread_rwlock_rdlock
 
 #include <errno.h>
+#include <sys/ptrace.h>
 
 #define FEW  16u
 #define STEP (64 * PIN_CELL) /* by which the heap grows */
@@ -242,9 +243,91 @@ static bool looks_are_alike(void)
 	       b.ending <= 2 * a.ending;
 }
 
+/* --- instructions, beside few and many lanes and domains ------------------------------- */
+
+enum { HELD = 1000, HITS = 4 * PIN_LANES };
+
+static struct ibv_pd *last_pd;
+
+/* In the last domain, by its last lane, all that is held is in use, and each lane has given up
+ * something. */
+static void set_up_lanes(unsigned n_domains, unsigned n_lanes_there)
+{
+	struct pin_span *span = NULL;
+
+	heap = grow(&span, PIN_CELL);
+	while (n_domains--)
+		pin_mr_deregister(reg(last_pd = new_pd(), heap, 64, RIGHTS));
+	for (unsigned i = 0; i < n_lanes_there; i++) {
+		pin_lane_assign();
+		pin_mr_deregister(reg(last_pd, heap, 64, RIGHTS));
+	}
+	for (unsigned i = 0; i < HELD; i++)
+		reg(last_pd, heap + 2 * i * PIN_PAGE, 64, RIGHTS);
+}
+
+/* One that takes a new proxy. */
+static void hit(void)
+{
+	for (unsigned i = 0; i < HITS; i++)
+		reg(last_pd, heap, 64, RIGHTS);
+	raise(SIGSTOP);
+	reg(last_pd, heap, 64, RIGHTS);
+	raise(SIGSTOP);
+}
+
+static void miss_when_full(void)
+{
+	char *p = heap + PIN_CELL / 2;
+
+	for (unsigned i = 0; i < HITS; i++) {
+		pin_mr_deregister(reg(last_pd, p, 64, RIGHTS));
+		p += 2 * PIN_PAGE;
+		fake_verbs.max_mr = fake_verbs.live;
+	}
+	raise(SIGSTOP);
+	reg(last_pd, p, 64, RIGHTS);
+	raise(SIGSTOP);
+}
+
+/* Between the first stop and the second, in a process of its own. 0 if that cannot be seen. */
+static size_t instructions(void (*of)(void), unsigned n_domains, unsigned n_lanes_there)
+{
+	pid_t child = fork();
+	int status = 0;
+	size_t n = 0;
+
+	if (!child) {
+		set_up_lanes(n_domains, n_lanes_there);
+		if (!ptrace(PTRACE_TRACEME, 0, NULL, NULL))
+			of();
+		_exit(0);
+	}
+	waitpid(child, &status, 0);
+	while (WIFSTOPPED(status) && n < 1000000 && !(n > 100 && WSTOPSIG(status) == SIGSTOP)) {
+		if (ptrace(PTRACE_SINGLESTEP, child, NULL, NULL))
+			break;
+		waitpid(child, &status, 0);
+		n++;
+	}
+	kill(child, SIGKILL);
+	waitpid(child, &status, 0);
+	return n;
+}
+
+static void instructions_are_alike(const char *name, void (*of)(void))
+{
+	size_t few = instructions(of, 1, 1), many = instructions(of, 64, PIN_LANES);
+
+	ok(2 * many <= 3 * few, "%s takes %zu instructions, beside 64 domains and lanes %zu",
+	   name, few, many);
+}
+
 int main(void)
 {
 	ok(lazy_pool(), "initialised");
+	instructions_are_alike("a hit with a new proxy", hit);
+	instructions_are_alike("a request that evicts", miss_when_full);
 	fake_kernel.keeps_memory = true;
 	for (unsigned i = 0; i < 2 * PIN_ARRAY_SIZE(patterns); i++) {
 		pattern = &patterns[i / 2];
