@@ -56,9 +56,10 @@ extern PIN_HIDDEN struct pin_hooks {
 	 * watch.c, in the reader, while look-ups wait: the program has replaced pages, of any
 	 * mapping, or is just discarding them. Must not wait for other threads, nor log. The
 	 * first is for the heap: it withdraws the keys there, and returns how many bytes of the
-	 * heap have lost them. The second is for other memory.
+	 * heap have lost them; also in another thread, where nobody has watched so far whether
+	 * they are replaced. The second is for other memory.
 	 */
-	size_t (*withdraw_keys)(uintptr_t start, size_t length);
+	size_t (*withdraw_keys)(struct pin_range pages, bool are_replaced);
 	void (*settle_foreign)(struct pin_range pages, bool is_discarded);
 } pin_hooks;
 

@@ -65,7 +65,8 @@ struct pinalloc_key {
  * beyond those that the protection domain was enabled with; -EINVAL for rights that verbs
  * do not allow together; -ENOMEM if it cannot be pinned, or registration is off
  * (PINALLOC_REGISTER, PINALLOC_PROGRAMS, fork protection, forked child, a protection
- * domain not allocated through ibv_alloc_pd as the linker finds it).
+ * domain not allocated through ibv_alloc_pd as the linker finds it, PINALLOC_WATCH=strict
+ * where the heap cannot be watched).
  */
 int pinalloc_lookup(struct ibv_pd *pd, const void *addr, size_t len, unsigned access,
 		    struct pinalloc_key *key) PINALLOC_API;

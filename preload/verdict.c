@@ -46,6 +46,7 @@ static const char *plural(int64_t n)
 static const char *const cures[PIN_REASONS] = {
 	[PIN_RIGHTS] = "let PINALLOC_ACCESS have these rights",
 	[PIN_UNPINNED] = "raise ulimit -l, or PINALLOC_MAX_PINNED; pinalloc check says which",
+	[PIN_UNWATCHED] = "allow userfaultfd(2); pinalloc check says what is refused",
 	[PIN_PROTECTED] = "leave guard pages and read-only pages out of what is registered",
 	[PIN_OFF] = "PINALLOC_REGISTER=eager, and let PINALLOC_PROGRAMS have this program",
 	[PIN_FORK_GUARD] = "Linux 5.12 or newer, or no call of ibv_fork_init()",

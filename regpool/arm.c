@@ -55,14 +55,15 @@ static bool make_tables(struct pin_access_set *set)
 	return pin_entries_init(set);
 }
 
-size_t pin_domain_withdraw(uintptr_t start, size_t length)
+size_t pin_domain_withdraw(struct pin_range pages, bool are_replaced)
 {
-	size_t n_bytes = pin_granules_mark_replaced(start, length);
+	size_t n_bytes = 0;
 
+	if (are_replaced)
+		n_bytes = pin_granules_mark_replaced(pages.start, pin_range_length(pages));
 	/* Of what was marked before, too: nothing may be found there. */
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
-		pin_entries_withdraw(
-			set, pin_range_granules(pin_range_of((void *)start, length)), NULL);
+		pin_entries_withdraw(set, pin_range_granules(pages), NULL);
 	return n_bytes;
 }
 
@@ -131,7 +132,8 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 	if (pin_state_off())
 		return -ENOMEM;
 	pin_fork_prepare();
-	pin_watch_start();
+	if (!pin_watch_start() && pin_options.watch == PIN_WATCH_STRICT)
+		return -ENOMEM;
 	pin_listeners_find();
 	domain = lock_domain(pd);
 	if (!domain)

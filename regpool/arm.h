@@ -17,6 +17,8 @@
 #include "allocator/options.h"
 #include "regpool/domain.h"
 
+struct pin_range;
+
 /* PINALLOC_ACCESS as IBV_ACCESS_* flags, which have the same values. */
 _Static_assert((int)PIN_ACCESS_LOCAL == IBV_ACCESS_LOCAL_WRITE &&
 		       (int)PIN_ACCESS_WRITE == IBV_ACCESS_REMOTE_WRITE &&
@@ -42,10 +44,11 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 		   struct pin_access_set **armed);
 
 /*
- * The program has replaced pages, in the heap or elsewhere: look-ups find no keys there.
- * Returns how many bytes of the heap are not registered any more because of that.
+ * Look-ups find no keys any more of pages, in the heap or elsewhere: the program has replaced
+ * them, or may have, and nobody knows. Returns how many bytes of the heap are never registered
+ * again because of that.
  */
-size_t pin_domain_withdraw(uintptr_t start, size_t length);
+size_t pin_domain_withdraw(struct pin_range pages, bool are_replaced);
 
 /*
  * Bytes that the adapters of all known domains take in one memory region; SIZE_MAX if there is

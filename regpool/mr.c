@@ -57,7 +57,11 @@ static PIN_COLD enum pin_reason arm_for_request(const struct request *request,
 	case -EINVAL:
 		return PIN_UNSOUND;
 	default:
-		return pin_state_off() ? pin_state_off() : PIN_UNSEEN;
+		if (pin_state_off())
+			return pin_state_off();
+		return pin_options.watch == PIN_WATCH_STRICT && !pin_watch_is_on()
+			       ? PIN_UNWATCHED
+			       : PIN_UNSEEN;
 	}
 }
 

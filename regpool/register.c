@@ -80,7 +80,11 @@ struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
 		warn_limit_reached(domain);
 		return NULL;
 	}
-	pin_watch_range(range);
+	if (pin_watch_start() && !pin_watch_range(range)) {
+		pin_budget_release(range);
+		*error = EBUSY;
+		return NULL;
+	}
 	entered = enter_node(range);
 	mr = pin_ibverbs_of(pd->context)
 		     ->reg_mr_iova2(pd, (void *)range.start, length, range.start, access);

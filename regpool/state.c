@@ -32,6 +32,7 @@ const char *const pin_reason_names[PIN_REASONS] = {
 	[PIN_FOREIGN] = "not heap memory",
 	[PIN_SPLIT] = "not all of it heap memory",
 	[PIN_REPLACED] = "pages replaced by the program",
+	[PIN_UNWATCHED] = "not watched, with PINALLOC_WATCH=strict",
 	[PIN_IOVA] = "device address differs, or empty",
 	[PIN_RIGHTS] = "rights beyond PINALLOC_ACCESS",
 	[PIN_UNSOUND] = "remote writing without local",

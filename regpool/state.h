@@ -40,6 +40,7 @@ enum pin_reason {
 	PIN_FOREIGN,	/* not in the heap */
 	PIN_SPLIT,	/* only partly in the heap */
 	PIN_REPLACED,	/* in heap pages that the program has replaced */
+	PIN_UNWATCHED,	/* with PINALLOC_WATCH=strict: nothing tells which pages it replaces */
 	PIN_IOVA,	/* device address (iova) differs from the address, or the length is 0 */
 	PIN_RIGHTS,	/* rights that PINALLOC_ACCESS does not grant */
 	PIN_UNSOUND,	/* rights that verbs refuse for any memory region */

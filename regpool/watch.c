@@ -21,12 +21,14 @@ _Atomic uint32_t pin_watch_arrived[PIN_WATCHES], pin_watch_settled[PIN_WATCHES];
 _Atomic uint32_t pin_watch_pending;
 
 /* The process whose memory is watched. A forked child has no threads that do so. */
-static pid_t owner;
+static _Atomic pid_t owner;
 static _Atomic bool is_on;
 
 /* Of threads with a descriptor table of their own. */
 static struct pollfd descriptors[PIN_WATCHES];
-static _Atomic int failure; /* an errno value: nothing can be watched, or no more */
+static _Atomic bool has_ended;	   /* messages cannot be read any more */
+static _Atomic int failure;	   /* an errno value: why nothing is watched */
+static const char *_Atomic failed; /* the call that has returned it */
 
 /*
  * Threads take turns: who has it may touch what is beside it.
@@ -133,31 +135,64 @@ static void *serve_requests(void *arg)
 
 /* --- in the thread that waits for messages --------------------------------------- */
 
-/* A copy of the table would keep the program's descriptors open. */
+static int start_thread(void *(*run)(void *), void *arg, const char *name)
+{
+	failed = "a thread cannot be started";
+	return pin_thread_start(run, arg, name);
+}
+
+/*
+ * A copy of the table would keep the program's descriptors open. May be repeated after a
+ * failure: the last step is the one after which the table has a second thread.
+ */
 static int set_up(void)
 {
+	failed = "close_range";
 	if (close_range(0, ~0u, CLOSE_RANGE_UNSHARE))
 		return errno;
 	for (unsigned kind = 0; kind < PIN_WATCHES; kind++) {
-		struct uffdio_api api = {.api = UFFD_API, .features = PIN_UFFD_EVENTS};
+		struct uffdio_api api = {.api = UFFD_API, .features = PIN_UFFD_FEATURES};
 
+		failed = "userfaultfd";
 		descriptors[kind] = (struct pollfd){.fd = pin_uffd_open(), .events = POLLIN};
-		if (descriptors[kind].fd < 0 || ioctl(descriptors[kind].fd, UFFDIO_API, &api))
+		if (descriptors[kind].fd < 0)
 			return errno;
+		failed = "UFFDIO_API";
+		if (ioctl(descriptors[kind].fd, UFFDIO_API, &api))
+			return errno;
+		/* Without a word, where the processor's pages cannot be write-protected. */
+		if (~api.features & PIN_UFFD_FEATURES)
+			return EINVAL;
 	}
-	return pin_thread_start(serve_requests, NULL, "pinalloc-range");
+	return start_thread(serve_requests, NULL, "pinalloc-range");
 }
 
 static int read_message(int fd, struct uffd_msg *text, struct pin_range *pages)
 {
-	ssize_t n_read = failure ? 0 : read(fd, text, sizeof *text);
+	ssize_t n_read = has_ended ? 0 : read(fd, text, sizeof *text);
 
 	if (n_read != sizeof *text)
-		return failure ? failure : errno;
+		return has_ended ? failure : errno;
 	*pages = (struct pin_range){text->arg.remove.start, text->arg.remove.end};
 	if (text->event == UFFD_EVENT_REMAP)
 		pages->end = pages->start + text->arg.remap.len;
 	return 0;
+}
+
+static struct pin_range whole_heap(void)
+{
+	return (struct pin_range){pin_reserve.base, pin_reserve.base + pin_reserve.size};
+}
+
+/* Nothing tells any more which pages are replaced: with strict all are as if they were. */
+static void end_watch(int error)
+{
+	failed = "userfaultfd";
+	failure = error;
+	has_ended = true;
+	atomic_store(&is_on, false);
+	if (pin_options.watch == PIN_WATCH_STRICT)
+		pin_hooks.withdraw_keys(whole_heap(), true);
 }
 
 /*
@@ -175,17 +210,14 @@ static void handle_message(enum pin_watch_kind kind)
 	atomic_store(&pin_watch_pending, kind == PIN_WATCH_HEAP);
 	error = read_message(descriptors[kind].fd, &message.text, &message.pages);
 	if (!error && kind == PIN_WATCH_HEAP)
-		message.n_withdrawn = pin_hooks.withdraw_keys(message.pages.start,
-							      pin_range_length(message.pages));
+		message.n_withdrawn = pin_hooks.withdraw_keys(message.pages, true);
 	else if (!error)
 		pin_hook(settle_foreign, message.pages,
 			 message.text.event == UFFD_EVENT_REMOVE);
+	else if (error != EAGAIN)
+		end_watch(error);
 	atomic_store(&pin_watch_pending, false);
 	pin_os_wake(&pin_watch_pending);
-	if (error && error != EAGAIN) {
-		failure = error;
-		atomic_store(&is_on, false);
-	}
 	atomic_fetch_add(&pin_watch_settled[kind], 1);
 	atomic_fetch_add(&pin_watched.events, 1);
 	give_turn(&message.turn, NOTIFIER);
@@ -197,19 +229,19 @@ static void handle_message(enum pin_watch_kind kind)
  */
 static void *run_reader(void *arg)
 {
-	bool is_set_up;
-
-	failure = set_up();
-	is_set_up = !failure;
-	give_turn(arg, STARTER);
-	while (!failure) {
+	do {
+		await_turn(arg, READER);
+		failure = set_up();
+		give_turn(arg, STARTER);
+	} while (failure);
+	while (!has_ended) {
 		if (poll(descriptors, PIN_WATCHES, -1) < 0 && errno != EINTR)
-			failure = errno;
-		for (unsigned kind = 0; kind < PIN_WATCHES && !failure; kind++)
+			end_watch(errno);
+		for (unsigned kind = 0; kind < PIN_WATCHES && !has_ended; kind++)
 			if (descriptors[kind].revents)
 				handle_message(kind);
 	}
-	for (unsigned kind = 0; kind < PIN_WATCHES && is_set_up; kind++) {
+	for (unsigned kind = 0; kind < PIN_WATCHES; kind++) {
 		handle_message(kind);
 		close(descriptors[kind].fd);
 	}
@@ -219,16 +251,42 @@ static void *run_reader(void *arg)
 
 /* --- in the notifying thread ----------------------------------------------------- */
 
-static void warn_unwatchable(int error)
+const char *pin_watch_why_not(char *text, size_t size)
 {
-	const char *what = error == EAGAIN ? "a thread cannot be started" : "userfaultfd";
-	const char *cure = error == EAGAIN   ? "raise ulimit -u, -v or pids.max"
-			   : error == EINVAL ? "use a newer kernel"
-					     : "allow the system call";
+	static const struct {
+		int error;
+		const char *cure;
+	} cures[] = {
+		{EAGAIN, "raise ulimit -u, ulimit -v or pids.max"},
+		{EMFILE, "raise ulimit -n"},
+		{ENFILE, "raise fs.file-max"},
+		{EINVAL, "use Linux 5.9 or newer, on arm64 6.10"},
+		{ENOSYS, "use Linux 5.9 or newer, or allow the system call"},
+		{0, "allow the system call, in a container by its seccomp profile"},
+	};
+	bool is_strict = pin_options.watch == PIN_WATCH_STRICT, is_off = !pin_options.watch;
+	const char *what = is_off ? "PINALLOC_WATCH=off" : failed;
+	size_t i = 0;
 
-	pin_warn_once("memory that the program replaces is not noticed: %s: %s; an MPI library "
-		      "may send stale data from it; %s, or set PINALLOC_WATCH=off",
-		      what, strerrordesc_np(error), cure);
+	pin_format(text, size, "memory that the program replaces is not noticed: %s%s%s; %s",
+		   what, is_off ? "" : ": ", is_off ? "" : strerrordesc_np(failure),
+		   is_strict ? "no request is served from the heap"
+			     : "if the program replaces heap pages behind malloc, even a new "
+			       "registration reaches the old ones");
+	while (cures[i].error && cures[i].error != failure)
+		i++;
+	return is_off ? "unset it" : cures[i].cure;
+}
+
+static void warn_unwatchable(void)
+{
+	char text[256];
+	const char *cure = pin_watch_why_not(text, sizeof text);
+
+	pin_warn_once("%s; %s%s", text, cure,
+		      pin_options.watch == PIN_WATCH_STRICT
+			      ? ""
+			      : ", or set PINALLOC_WATCH=strict, which serves nothing there");
 }
 
 /* No kernel gives a program higher addresses. In the first page nothing can be mapped. */
@@ -236,13 +294,13 @@ static void warn_unwatchable(int error)
 
 static void notify(enum pin_watch_kind kind)
 {
-	uintptr_t heap_end = pin_reserve.base + pin_reserve.size;
+	struct pin_range heap = whole_heap();
 
 	if (kind == PIN_WATCH_HEAP) {
-		pin_hook(notify_caches, pin_reserve.base, pin_reserve.size);
+		pin_hook(notify_caches, heap.start, pin_range_length(heap));
 	} else {
-		pin_hook(notify_caches, PIN_PAGE, pin_reserve.base - PIN_PAGE);
-		pin_hook(notify_caches, heap_end, LAST_ADDRESS - heap_end);
+		pin_hook(notify_caches, PIN_PAGE, heap.start - PIN_PAGE);
+		pin_hook(notify_caches, heap.end, LAST_ADDRESS - heap.end);
 	}
 }
 
@@ -257,8 +315,8 @@ static void notify_of_message(void)
 			      "%p: requests in the %s around them go to libibverbs from now on",
 			      PIN_SIZE(pin_range_length(message.pages)),
 			      (void *)message.pages.start, PIN_SIZE(message.n_withdrawn));
-	if (failure)
-		warn_unwatchable(failure);
+	if (has_ended)
+		warn_unwatchable();
 }
 
 static void *run_notifier(void *arg)
@@ -322,34 +380,66 @@ void pin_watch_reset(void)
 		pin_watch_arrived[kind] = pin_watch_settled[kind] + 1;
 }
 
-/* In a child of a process that was just starting, glibc calls this again. */
-static void start(void)
+/* What has been done stays: after a failure the rest is tried again. */
+static int start_threads(void)
 {
-	static struct turn turn = {READER};
-	int error;
+	static struct turn turn = {STARTER};
+	static bool has_notifier, has_reader, is_set_up;
+	int error = has_notifier ? 0 : start_thread(run_notifier, NULL, "pinalloc-tell");
 
-	if (owner)
-		return;
-	owner = getpid();
-	error = pin_thread_start(run_reader, &turn, "pinalloc-watch");
-	if (!error)
-		await_turn(&turn, STARTER);
-	error = error ? error : failure;
-	if (!error)
-		error = pin_thread_start(run_notifier, NULL, "pinalloc-tell");
-	if (!error && pin_options.huge != PIN_HUGE_TLB)
-		error = -watch_heap(pin_reserve.base, pin_reserve.size);
-	atomic_store(&is_on, !error);
-	if (error)
-		warn_unwatchable(error);
+	has_notifier = !error;
+	if (!error && !has_reader) {
+		error = start_thread(run_reader, &turn, "pinalloc-watch");
+		has_reader = !error;
+	}
+	if (error || is_set_up)
+		return error;
+	give_turn(&turn, READER);
+	await_turn(&turn, STARTER);
+	is_set_up = !failure;
+	return failure;
 }
+
+/* What was registered before, and kept by caches, may have been replaced since. */
+static void start(bool is_first)
+{
+	int error = start_threads();
+
+	if (!error && pin_options.huge != PIN_HUGE_TLB && pin_reserve.size) {
+		error = -watch_heap(pin_reserve.base, pin_reserve.size);
+		failed = error ? "UFFDIO_REGISTER" : failed;
+	}
+	atomic_store(&is_on, !error);
+	if (!error && !is_first) {
+		pin_hooks.withdraw_keys(whole_heap(), false);
+		pin_watch_notify();
+	}
+	failure = error;
+	if (error)
+		warn_unwatchable();
+}
+
+/* So often it is tried again, as limits may have been raised. */
+#define TIMES_ASKED 256
 
 bool pin_watch_start(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static unsigned n_asked;
+	pid_t none = 0;
 
-	if (pin_options.watch)
-		pthread_once(&once, start);
+	if (pin_watch_is_on() || !pin_options.watch)
+		return pin_watch_is_on();
+	atomic_compare_exchange_strong(&owner, &none, getpid());
+	/* A thread that a child does not have may hold the lock. */
+	if (owner == getpid()) {
+		PIN_SHIELDED;
+
+		pthread_mutex_lock(&lock);
+		if (!pin_watch_is_on() && !has_ended && n_asked++ % TIMES_ASKED == 0)
+			start(n_asked == 1);
+		pthread_mutex_unlock(&lock);
+	}
 	return pin_watch_is_on();
 }
 
@@ -363,11 +453,9 @@ bool pin_watch_is_on(void)
  * watched, each growth would wait for the threads here, under jemalloc's locks, which they may
  * need themselves.
  */
-void pin_watch_range(struct pin_range range)
+bool pin_watch_range(struct pin_range range)
 {
-	if (pin_options.huge == PIN_HUGE_TLB && pin_watch_is_on() &&
-	    pin_watch_pages(PIN_WATCH_HEAP, (struct pin_range){range.start, range.end}))
-		warn_unwatchable(EFAULT);
+	return pin_options.huge != PIN_HUGE_TLB || !pin_watch_pages(PIN_WATCH_HEAP, range);
 }
 
 void pin_watch_notify(void)

@@ -39,9 +39,10 @@
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-/* The events the kernel must support. */
-#define PIN_UFFD_EVENTS \
-	(UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP)
+/* What the kernel must support. */
+#define PIN_UFFD_FEATURES                                                                  \
+	(UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP | \
+	 UFFD_FEATURE_PAGEFAULT_FLAG_WP)
 
 /*
  * Kernel faults are not needed; without them it takes no privilege. Before Linux 5.11 there is
@@ -73,12 +74,19 @@ extern struct pin_watched pin_watched;
 enum pin_watch_kind { PIN_WATCH_HEAP, PIN_WATCH_FOREIGN, PIN_WATCHES };
 
 /*
- * Starts watching the heap, including all it will grow by. Returns whether anything can be
- * watched: not with PINALLOC_WATCH=off, nor if the kernel does not support it (before 5.9, on
- * arm64 before 6.10, or forbidden by seccomp), which is logged. Only the first call starts.
- * Thread-safe. Must not be called from inside malloc.
+ * Starts watching the heap, including all it will grow by, unless it is watched. Returns
+ * whether anything can be watched: not with PINALLOC_WATCH=off, nor if the kernel does not
+ * support it (before 5.9, on arm64 before 6.10), a filter forbids it, or there are no threads
+ * or descriptors, which is logged. It is tried again now and then: once it works, nothing
+ * counts that was registered before. With PINALLOC_WATCH=strict nothing may be served from the
+ * heap without it. Thread-safe. Must not be called from inside malloc.
  */
 bool pin_watch_start(void);
+
+/*
+ * Why pin_watch_start() has returned false, and what follows: a sentence. Returns the cure.
+ */
+const char *pin_watch_why_not(char *text, size_t size);
 
 /* Whether watching has started. */
 bool pin_watch_is_on(void);
@@ -101,9 +109,9 @@ int pin_watch_pages(enum pin_watch_kind kind, struct pin_range pages);
 /*
  * Call before a range of the heap is registered. Watches the range by itself if the heap uses
  * hugetlb pages, which cannot be watched before the heap grows. Before its registration the
- * range need not be watched.
+ * range need not be watched. False if it cannot be watched.
  */
-void pin_watch_range(struct pin_range range);
+bool pin_watch_range(struct pin_range range);
 
 /*
  * Notifies listeners as if all had been replaced. Does not wait, so the caller may hold locks

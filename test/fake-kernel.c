@@ -34,7 +34,7 @@ bool __wrap_pin_watch_start(void)
 void fake_replace(const void *addr, size_t n_bytes)
 {
 	pin_watch_pending = 1;
-	pin_domain_withdraw((uintptr_t)addr, n_bytes);
+	pin_domain_withdraw(pin_range_of(addr, n_bytes), true);
 	pin_watch_pending = 0;
 	pin_os_wake(&pin_watch_pending);
 }

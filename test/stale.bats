@@ -66,6 +66,28 @@ always_right() {
 	[ "$(grep -c '^pinalloc.* replaced pages of its heap behind malloc' <<< "$stderr")" -eq 1 ]
 }
 
+# The limit on threads does not hold for root; others may not be able to read these files.
+@test "where nothing tells what is replaced, PINALLOC_WATCH=strict serves nothing from the heap" {
+	local strict=(PINALLOC_WATCH=strict "$programs/rdma-replaced")
+	succeeds LD_PRELOAD= "$programs/filtered" userfaultfd EPERM env LD_PRELOAD="$library" "${strict[@]}"
+	grep -q 'is not noticed: userfaultfd: .*; no request is served from the heap; allow' <<< "$stderr"
+	[ "$(figure "$report" '.registration | .served + .mr_created')" -eq 0 ]
+	[ "$(figure "$report" '.registration.passed_through_reasons["not watched, with PINALLOC_WATCH=strict"]')" -ge 32 ]
+	succeeds LD_PRELOAD= setpriv --reuid=65533 --clear-groups --inh-caps +dac_override,+ipc_lock --ambient-caps \
+		+dac_override,+ipc_lock prlimit --nproc=1 env LD_LIBRARY_PATH="$adapter" LD_PRELOAD="$library" "${strict[@]}"
+	grep -q 'is not noticed: a thread cannot be started: .*; no request .*; raise ulimit -u' <<< "$stderr"
+	[ "$(figure "$report" '.registration | .served + .mr_created')" -eq 0 ]
+	succeeds "${strict[@]}" limited
+	grep -q 'is not noticed: userfaultfd: Too many open files; no request .*; raise ulimit -n' <<< "$stderr"
+}
+
+@test "by default what is replaced then is stale, until it can be watched" {
+	ends 1 PINALLOC_REGISTER=lazy "$programs/rdma-replaced" limited
+	[ "$(grep -c '^not ok.*limited' <<< "$output")" -eq 16 ]
+	[ "$(grep -c '^not ok' <<< "$output")" -eq 16 ]
+	[ "$(figure "$report" .watch.on)" = true ]
+}
+
 @test "the program has no descriptor of the watch, and no child keeps one" {
 	succeeds "$programs/rdma-replaced" forked
 }

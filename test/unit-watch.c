@@ -541,6 +541,23 @@ static bool ends_well(void)
 	return !was_early && is_told(p[0], LENGTH) && is_told(p[1], LENGTH);
 }
 
+/* Likewise. */
+static bool is_distrusted(void)
+{
+	char *p = (char *)pin_span_get(0)->start;
+	bool had;
+
+	alarm(20);
+	pin_options.watch = PIN_WATCH_STRICT;
+	pd = new_pd();
+	had = has_keys(p) && has_keys(p + PIECE);
+	no_reading = true;
+	discard(p);
+	while (pin_watch_is_on())
+		usleep(100);
+	return had && !has_keys(p) && !has_keys(p + PIECE) && is_forgotten(p + PIECE);
+}
+
 static void lose(_Atomic bool *what, const char *name)
 {
 	no_more = what;
@@ -567,6 +584,7 @@ int main(void)
 	}
 	lose(&no_reading, "messages cannot be read");
 	lose(&no_waiting, "nobody can wait for messages");
+	ok(in_child(is_distrusted), "and with strict the heap has no keys any more");
 	ok(in_child(watches_what_is_registered),
 	   "huge pages are watched as they are registered");
 	watch_already(p + 2 * PIECE);

@@ -237,22 +237,17 @@ static void check_huge_pages(void)
 			    "the heap gets huge pages, which register fastest");
 }
 
-/* The library says the same in one line when it first has memory to watch. */
+/* As the library does, which says the same, when it first has memory to watch. */
 static void check_userfaultfd(void)
 {
-	int fd = pin_options.watch ? pin_uffd_open() : -1;
+	char text[256];
 
-	if (fd >= 0)
+	if (pin_watch_start())
 		cmd_finding(CMD_OK, "userfaultfd", NULL,
 			    "the library notices memory that a program replaces");
 	else
-		cmd_finding(CMD_WARN, "userfaultfd",
-			    !pin_options.watch ? "unset it"
-			    : errno == EINVAL  ? "a kernel from 5.9 on, with CONFIG_USERFAULTFD"
-					       : "allow it in the container's seccomp profile",
-			    "%s: the library does not notice memory that a program replaces",
-			    pin_options.watch ? strerrordesc_np(errno) : "PINALLOC_WATCH=off");
-	pin_io_close(fd);
+		cmd_finding(CMD_WARN, "userfaultfd", pin_watch_why_not(text, sizeof text), "%s",
+			    text);
 }
 
 /* --- settings -------------------------------------------------------------------- */

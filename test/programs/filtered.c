@@ -20,12 +20,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef SYS_close_range /* as in glibc 2.31 */
+#define SYS_close_range __NR_close_range
+#endif
+
 #define BLOCK 100000
 
-#define CALLS(EACH)                                                                       \
-	EACH(userfaultfd), EACH(capget), EACH(madvise), EACH(set_mempolicy),              \
-		EACH(get_mempolicy), EACH(mbind), EACH(perf_event_open),                  \
-		EACH(process_vm_readv), EACH(memfd_create), EACH(getrandom), EACH(prctl), \
+#define CALLS(EACH)                                                                           \
+	EACH(userfaultfd), EACH(close_range), EACH(capget), EACH(madvise),                    \
+		EACH(set_mempolicy), EACH(get_mempolicy), EACH(mbind), EACH(perf_event_open), \
+		EACH(process_vm_readv), EACH(memfd_create), EACH(getrandom), EACH(prctl),     \
 		EACH(exit_group), EACH(clone), EACH(sched_getaffinity)
 #define REFUSED_BY_DOCKER(EACH)                                                                \
 	EACH(acct), EACH(add_key), EACH(bpf), EACH(clock_adjtime), EACH(clock_settime),        \

@@ -9,6 +9,7 @@
  *                             instead, all ways, in memory of every kind that messages use by
  *                             cache.h, but for those of these groups
  *     rdma-replaced forked    beside a child that keeps a copy of each descriptor
+ *     rdma-replaced limited   while the process may have no further descriptors, and then again
  */
 #include <config.h> /* for mremap() */
 
@@ -16,6 +17,7 @@
 #include "test/programs/stale-ways.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 
 #define BLOCK (2 * MIB)
 #define PIECE (64 * KIB) /* what is replaced, and moved */
@@ -24,13 +26,17 @@ static struct rdma rdma;
 static char *landing;
 static struct ibv_mr *landing_mr;
 
-static bool arrives(char *p, const struct ibv_mr *mr)
+static bool is_right(char *p)
 {
 	static uint64_t seed;
+	struct ibv_mr *mr = reg(rdma.pd, p, PIECE);
+	bool right;
 
 	rdma_fill(p, PIECE, ++seed);
-	return !rdma_write(&rdma, p, mr->lkey, landing, landing_mr->rkey, PIECE) &&
-	       !rdma_wrong(landing, PIECE, seed);
+	right = !rdma_write(&rdma, p, mr->lkey, landing, landing_mr->rkey, PIECE) &&
+		!rdma_wrong(landing, PIECE, seed);
+	need(!ibv_dereg_mr(mr));
+	return right;
 }
 
 /*
@@ -41,19 +47,26 @@ static bool follows(const struct way *way)
 {
 	char *block, *p;
 	struct place place = {.n_bytes = PIECE};
-	struct ibv_mr *mr;
 	bool right;
 
 	need((block = aligned_alloc(BLOCK, BLOCK)));
 	place.buffer = p = block + 256 * KIB;
-	need((mr = ibv_reg_mr(rdma.pd, p, PIECE, RDMA_ACCESS)));
-	right = arrives(p, mr);
-	need(!ibv_dereg_mr(mr));
+	right = is_right(p);
 	need(!replace_pages(way, &place));
-	need((mr = ibv_reg_mr(rdma.pd, p, PIECE, RDMA_ACCESS)));
-	right &= arrives(p, mr);
-	need(!ibv_dereg_mr(mr));
-	return right;
+	return right & is_right(p);
+}
+
+static void try_all(const char *when, unsigned rounds)
+{
+	for (size_t i = 0; i < N_WAYS; i++) {
+		unsigned wrong = 0;
+
+		for (unsigned round = 0; ways[i].of == ANY && round < rounds; round++)
+			wrong += !follows(&ways[i]);
+		if (ways[i].of == ANY)
+			ok(!wrong, "%s%s: wrong %u times of %u", when, ways[i].name, wrong,
+			   rounds);
+	}
 }
 
 /* --- with a cache --------------------------------------------------------------------------
@@ -144,27 +157,37 @@ static void forked(void)
 	kill(child, SIGKILL);
 }
 
+/* Then many requests that nothing is registered for yet, and what was replaced before. */
+static void limited(void)
+{
+	char *block = aligned_alloc(BLOCK, BLOCK), *others = aligned_alloc(BLOCK, 16 * BLOCK);
+	struct rlimit most;
+
+	need(block && others && !getrlimit(RLIMIT_NOFILE, &most));
+	need(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){0, most.rlim_max}));
+	need(is_right(block) && !madvise(block, BLOCK, MADV_DONTNEED));
+	try_all("limited, ", 1);
+	need(!setrlimit(RLIMIT_NOFILE, &most));
+	for (size_t i = 0; i < 16 * BLOCK / PIECE; i++)
+		need(is_right(others + i * PIECE));
+	ok(is_right(block), "then what was replaced before is right");
+	try_all("then, ", 1);
+}
+
 int main(int argc, char **argv)
 {
 	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 1;
 
 	rdma_connect(&rdma, ibv_alloc_pd(rdma_open()));
-	need((landing = malloc(BYTES)));
+	landing = rdma_map(BYTES);
 	need((landing_mr = ibv_reg_mr(rdma.pd, landing, BYTES, RDMA_ACCESS)));
 	if (argc > 3)
 		return try_cached(argv[2], argv[3]);
-	if (argc > 1 && !strcmp(argv[1], "forked")) {
+	if (argc > 1 && !strcmp(argv[1], "forked"))
 		forked();
-		return done_testing();
-	}
-	for (size_t i = 0; i < N_WAYS; i++) {
-		unsigned wrong = 0;
-
-		if (ways[i].of != ANY)
-			continue;
-		for (unsigned round = 0; round < rounds; round++)
-			wrong += !follows(&ways[i]);
-		ok(!wrong, "%s: wrong %u times of %u", ways[i].name, wrong, rounds);
-	}
+	else if (argc > 1 && !strcmp(argv[1], "limited"))
+		limited();
+	else
+		try_all("", rounds);
 	return done_testing();
 }
