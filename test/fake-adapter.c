@@ -233,6 +233,21 @@ static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	return mw;
 }
 
+static int dealloc_mw(struct ibv_mw *mw)
+{
+	free(mw);
+	fake_object_end();
+	return 0;
+}
+
+/* It reaches all that the MR does. */
+static int bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	mw->rkey = bind->bind_info.mr->rkey;
+	complete(qp->send_cq, &(struct ibv_wc){.qp_num = qp->qp_num});
+	return 0;
+}
+
 /* --- devices --------------------------------------------------------------------- */
 
 PIN_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index,
@@ -253,4 +268,6 @@ __attribute__((constructor)) static void install(void)
 	fake_verbs.ops.poll_cq = poll_cq;
 	fake_verbs.ops.post_send = post_send;
 	fake_verbs.ops.alloc_mw = alloc_mw;
+	fake_verbs.ops.dealloc_mw = dealloc_mw;
+	fake_verbs.ops.bind_mw = bind_mw;
 }

@@ -2,10 +2,12 @@
 /*
  * A libibverbs.so.1 without a device, for programs that run with the built library on a machine
  * without an adapter: fake-verbs.c with the names and versions (fake-ibverbs.map) of the real
- * one. It has one device; a registration is an entry in a table. Under test/inject its calls
+ * one. It has one device, or two with FAKE_TWO; a registration is an entry in a table, that of
+ * a dma-buf, too, which is what is mapped at its device address. Under test/inject its calls
  * fail on demand. With FAKE_MOST_OBJECTS in the environment it has room for so many memory
  * regions and other objects, with FAKE_MOST_BYTES for so much memory; it does not say so. With
- * fake-adapter.c registrations touch memory, and there are queue pairs.
+ * FAKE_GONE one registration of so many fails as if the device were gone. With fake-adapter.c
+ * registrations touch memory, and there are queue pairs.
  */
 #include <config.h>
 
@@ -37,6 +39,8 @@ __attribute__((constructor)) static void install(void)
 		fake_verbs.max_mr = (unsigned)atoi(getenv("FAKE_MOST_OBJECTS"));
 	if (getenv("FAKE_MOST_BYTES"))
 		fake_verbs.limit = (size_t)atol(getenv("FAKE_MOST_BYTES"));
+	if (getenv("FAKE_GONE"))
+		fake_verbs.gone_each = (unsigned)atoi(getenv("FAKE_GONE"));
 	if (getenv("FAKE_PINS"))
 		fake_pins_start();
 }
@@ -62,12 +66,15 @@ PIN_EXPORT bool fake_verbs_reach(const struct ibv_mr *mr, const void *addr, size
 
 PIN_EXPORT struct ibv_device **ibv_get_device_list(int *n)
 {
-	struct ibv_device **list = calloc(2, sizeof *list);
+	struct ibv_device **list = calloc(3, sizeof *list);
+	bool has_two = getenv("FAKE_TWO");
 
 	if (list)
 		list[0] = fake_context()->device;
+	if (list && has_two)
+		list[1] = fake_context_elsewhere()->device;
 	if (n)
-		*n = list ? 1 : 0;
+		*n = list ? 1 + has_two : 0;
 	return list;
 }
 
@@ -83,7 +90,10 @@ PIN_EXPORT const char *ibv_get_device_name(struct ibv_device *device)
 
 PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-	return fake_context_new();
+	struct ibv_context *context = fake_context_new();
+
+	context->device = device;
+	return context;
 }
 
 PIN_EXPORT int ibv_close_device(struct ibv_context *context)
@@ -120,6 +130,16 @@ PIN_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 	fake_unimport_pd(pd);
 }
 
+PIN_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
+{
+	return fake_import_mr(pd, handle);
+}
+
+PIN_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
+{
+	free(mr);
+}
+
 PIN_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 					   uint64_t iova, unsigned access)
 {
@@ -154,8 +174,7 @@ PIN_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, voi
 PIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 					    uint64_t iova, int fd, int access)
 {
-	errno = EOPNOTSUPP;
-	return NULL;
+	return verbs->reg_mr_iova2(pd, (void *)(uintptr_t)iova, length, iova, (unsigned)access);
 }
 
 /* As the provider's own function, which is not reached through the PLT. */

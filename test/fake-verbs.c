@@ -37,6 +37,15 @@ struct fake_key {
 
 struct fake_verbs fake_verbs;
 static struct fake_key keys[MOST_KEYS];
+static struct ibv_device device = {.name = "fake0"};
+
+/* MRs of another device, which has room for all. */
+static _Atomic unsigned n_elsewhere;
+
+static bool is_elsewhere(const struct ibv_pd *pd)
+{
+	return pd->context && pd->context->device != &device;
+}
 
 /* A PD as the kernel has it. */
 static struct kernel_pd {
@@ -113,7 +122,7 @@ static bool are_sound(unsigned access)
 static bool take_one(_Atomic unsigned *counter)
 {
 	++*counter;
-	if (fake_verbs.live + fake_verbs.objects <= fake_verbs.max_mr)
+	if (fake_verbs.live + fake_verbs.objects - n_elsewhere <= fake_verbs.max_mr)
 		return true;
 	--*counter;
 	errno = fake_verbs.full_errno;
@@ -148,14 +157,19 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 	int error;
 
 	begin_call();
-	fake_verbs.tried++;
+	if (++fake_verbs.tried % (fake_verbs.gone_each ?: UINT_MAX) == 0)
+		return refuse(EIO);
 	if (fails())
 		return refuse(fake_verbs.fail_errno);
 	if (length > fake_verbs.max_mr_size || !are_sound(access))
 		return refuse(EINVAL);
-	if (!take_one(&fake_verbs.live))
+	n_elsewhere += is_elsewhere(pd);
+	if (!take_one(&fake_verbs.live)) {
+		n_elsewhere -= is_elsewhere(pd);
 		return NULL;
+	}
 	if (!within_limit(length)) {
+		n_elsewhere -= is_elsewhere(pd);
 		fake_verbs.live--;
 		return refuse(ENOMEM);
 	}
@@ -166,10 +180,12 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 		mr->mr.lkey = ++fake_verbs.made;
 	while (key_of(mr->mr.lkey)->lkey);
 	mr->mr.rkey = mr->mr.lkey | REMOTE;
+	mr->mr.handle = mr->mr.lkey;
 	mr->access = (int)access;
 	mr->length = length;
 	error = fake_adapter_pin ? fake_adapter_pin(mr->mr.lkey, addr, length, access) : 0;
 	if (error) {
+		n_elsewhere -= is_elsewhere(pd);
 		fake_verbs.live--;
 		fake_verbs.registered -= length;
 		free(mr);
@@ -222,6 +238,7 @@ static void end_key(const struct fake_mr *mr)
 	if (fake_adapter_unpin)
 		fake_adapter_unpin(mr->mr.lkey);
 	fake_verbs.registered -= mr->length;
+	n_elsewhere -= is_elsewhere(mr->mr.pd);
 	fake_verbs.live--;
 }
 
@@ -317,6 +334,15 @@ void fake_unimport_pd(struct ibv_pd *pd)
 		free(pd);
 }
 
+struct ibv_mr *fake_import_mr(struct ibv_pd *pd, uint32_t handle)
+{
+	struct ibv_mr *mr = calloc(1, sizeof *mr);
+
+	*mr = *key_of(handle)->mr;
+	mr->pd = pd;
+	return mr;
+}
+
 static int dealloc_pd(struct ibv_pd *pd)
 {
 	begin_call();
@@ -373,8 +399,6 @@ void fake_verbs_install(void)
 	fake_verbs.fork_status = IBV_FORK_UNNEEDED;
 	pin_ibverbs_replace(&table);
 }
-
-static struct ibv_device device = {.name = "fake0"};
 
 struct ibv_context *fake_context(void)
 {

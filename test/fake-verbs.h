@@ -24,6 +24,7 @@ struct fake_verbs {
 	_Atomic unsigned made;	     /* MRs ever */
 	_Atomic unsigned tried;	     /* registrations asked for */
 	_Atomic unsigned wrong;	     /* rules broken: a PD gone with MRs */
+	_Atomic unsigned gone_each;  /* of so many one fails with EIO, if it is not 0 */
 	_Atomic unsigned fail_next;  /* registrations to fail */
 	_Atomic int fail_errno;	     /* with this */
 	_Atomic int rereg_errno;     /* what ibv_rereg_mr() fails with, if not 0 */
@@ -86,6 +87,9 @@ bool fake_pins_move(uint32_t to_key, char *to, uint32_t from_key, char *from, si
 /* ibv_import_pd() and ibv_unimport_pd(), which the library leaves alone. */
 struct ibv_pd *fake_import_pd(struct ibv_context *context, uint32_t handle);
 void fake_unimport_pd(struct ibv_pd *pd);
+
+/* Another struct for an MR of this handle. */
+struct ibv_mr *fake_import_mr(struct ibv_pd *pd, uint32_t handle);
 
 /* Something that is no MR begins to use the PD (1) or ends (-1): while it does, the PD is busy.
  */

@@ -32,6 +32,7 @@ static struct {
 	bool (*subscribe)(const void *addr, size_t length);
 	pthread_mutex_t lock;
 	struct cache_entry entries[CACHE_ENTRIES];
+	unsigned most; /* of these: CACHE_MOST in the environment, or all */
 	_Atomic unsigned hits, registered, told;
 	/* What was told and is not dealt with. */
 	pthread_mutex_t queue_lock;
@@ -78,6 +79,7 @@ static inline void cache_open(struct ibv_pd *pd, const char *listener)
 	void *handle;
 
 	cache.pd = pd;
+	cache.most = getenv("CACHE_MOST") ? (unsigned)atoi(getenv("CACHE_MOST")) : CACHE_ENTRIES;
 	if (!strcmp(listener, "none"))
 		return;
 	cache.kind = strstr(listener, "libopen-pal") ? OPEN_MPI
@@ -124,7 +126,7 @@ static struct cache_entry *cache_take(void)
 	struct cache_entry *it;
 
 	do
-		it = &cache.entries[hand++ % CACHE_ENTRIES];
+		it = &cache.entries[hand++ % cache.most];
 	while (it->is_taken && !(it->mr && !it->users));
 	if (it->mr)
 		cache_drop(it);

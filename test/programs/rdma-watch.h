@@ -85,8 +85,13 @@ static _Atomic unsigned n_registrations; /* that this process asked for */
 
 static inline struct ibv_mr *reg(struct ibv_pd *pd, void *p, size_t length)
 {
+	struct ibv_mr *mr;
+
 	n_registrations++;
-	return ibv_reg_mr(pd, p, length, RDMA_ACCESS);
+	/* A device may be gone for a moment. */
+	while (!(mr = ibv_reg_mr(pd, p, length, RDMA_ACCESS)) && errno == EIO)
+		;
+	return mr;
 }
 
 /* With pages around that stay, so that nothing grows together. */
