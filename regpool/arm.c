@@ -88,13 +88,14 @@ static bool has_armed(struct pin_domain *domain)
 }
 
 /* Caller holds the domain's lock. */
-static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsigned access)
+static enum pin_reason arm_set(struct pin_domain *domain, struct pin_access_set *set,
+			       unsigned access)
 {
 	if (!set->domain && (!make_tables(set) || pthread_mutex_init(&set->lock, NULL))) {
 		pin_warn_once("no address space for the tables of %s: its requests go to "
 			      "libibverbs; raise ulimit -v",
 			      domain->device);
-		return -ENOMEM;
+		return PIN_NO_ROOM;
 	}
 	set->access = access;
 	set->is_first = !has_armed(NULL);
@@ -102,53 +103,53 @@ static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsign
 	atomic_store_explicit(&set->domain, domain, memory_order_release);
 	atomic_store_explicit(&set->armed, true, memory_order_release);
 	log_armed(domain, access);
-	return 0;
+	return PIN_SERVED;
 }
 
 /* Caller holds the domain's lock. */
-static int arm_if_allowed(struct pin_domain *domain, struct pin_access_set *set,
-			  unsigned access, unsigned max_access)
+static enum pin_reason arm_if_allowed(struct pin_domain *domain, struct pin_access_set *set,
+				      unsigned access, unsigned max_access)
 {
 	if (pin_state_off())
-		return -ENOMEM;
+		return pin_state_off();
 	if (!has_armed(domain))
 		domain->max_access = max_access | IBV_ACCESS_RELAXED_ORDERING;
 	if (access & ~domain->max_access)
-		return -EEXIST;
-	return set->armed ? 0 : arm_set(domain, set, access);
+		return PIN_RIGHTS;
+	return set->armed ? PIN_SERVED : arm_set(domain, set, access);
 }
 
-int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
-		   struct pin_access_set **armed)
+enum pin_reason pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
+			       struct pin_access_set **armed)
 {
 	struct pin_access_set *set;
 	struct pin_domain *domain;
-	int error;
+	enum pin_reason why_not;
 
 	if (access & ~(pin_options.access | IBV_ACCESS_RELAXED_ORDERING))
-		return -EACCES;
+		return PIN_RIGHTS;
 	if (!pin_access_is_valid(access))
-		return -EINVAL;
+		return PIN_UNSOUND;
 	if (pin_state_off())
-		return -ENOMEM;
+		return pin_state_off();
 	pin_fork_prepare();
 	if (!pin_watch_start() && pin_options.watch == PIN_WATCH_STRICT)
-		return -ENOMEM;
+		return PIN_UNWATCHED;
 	pin_listeners_find();
 	domain = lock_domain(pd);
 	if (!domain)
-		return -ENOMEM;
+		return PIN_UNSEEN;
 	set = pin_access_set_of(domain, access);
-	error = arm_if_allowed(domain, set, access, max_access);
+	why_not = arm_if_allowed(domain, set, access, max_access);
 	pthread_rwlock_unlock(&domain->lock);
-	if (error)
-		return error;
+	if (why_not)
+		return why_not;
 	pin_hook(note_armed);
 	pin_ahead_add_set(set);
 	if (pin_options.mode == PIN_MODE_EAGER)
 		pin_ahead_start();
 	*armed = set;
-	return 0;
+	return PIN_SERVED;
 }
 
 size_t pin_domain_largest_mr(void)
@@ -261,11 +262,15 @@ int pin_domain_disarm(struct ibv_pd *pd)
 int pin_domain_enable(struct ibv_pd *pd, unsigned access)
 {
 	struct pin_access_set *set;
-	int saved = errno, error = pin_domain_arm(pd, access, access, &set);
+	int saved = errno;
+	enum pin_reason why_not = pin_domain_arm(pd, access, access, &set);
 
 	errno = saved;
-	if (error)
-		return error;
+	if (why_not == PIN_RIGHTS &&
+	    !(access & ~(pin_options.access | IBV_ACCESS_RELAXED_ORDERING)))
+		return -EEXIST;
+	if (why_not)
+		return pin_state_error(why_not);
 	set->n_needed = PIN_IN_USE;
 	pin_state_changed();
 	return 0;

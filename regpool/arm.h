@@ -16,6 +16,7 @@
 
 #include "allocator/options.h"
 #include "regpool/domain.h"
+#include "regpool/state.h"
 
 struct pin_range;
 
@@ -35,13 +36,11 @@ void pin_domain_notice(struct ibv_pd *pd);
 /*
  * Arms the access set with these rights in the PD's domain, if it is not armed. The first one
  * limits the rights of later sets to `max_access` until the domain is disarmed. Starts the
- * registrar in eager mode. Returns 0 and the set in *armed; -EACCES for rights beyond
- * PINALLOC_ACCESS; -EINVAL for those that verbs do not accept; -EEXIST if the domain is armed
- * with fewer; -ENOMEM if the PD's allocation was not seen, there is no address space, or
- * registration is off.
+ * registrar in eager mode. Returns the set in *armed, or why it cannot be armed: PIN_RIGHTS
+ * also if the domain is armed with fewer.
  */
-int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
-		   struct pin_access_set **armed);
+enum pin_reason pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
+			       struct pin_access_set **armed);
 
 /*
  * Look-ups find no keys any more of pages, in the heap or elsewhere: the program has replaced
@@ -67,8 +66,8 @@ int pin_domain_dealloc(struct ibv_pd *pd);
 void pin_domain_close(const struct ibv_context *context);
 
 /*
- * pinalloc_enable(3). Arms exactly these rights, and registers ahead. Returns as
- * pin_domain_arm(). Preserves errno.
+ * pinalloc_enable(3). Arms exactly these rights, and registers ahead. Returns 0; -EEXIST if the
+ * domain is armed with fewer; or as pin_state_error(). Preserves errno.
  */
 int pin_domain_enable(struct ibv_pd *pd, unsigned access);
 

@@ -44,27 +44,6 @@ static PIN_COLD enum pin_reason why_not(const void *addr, size_t length)
 	return errno == EFAULT ? PIN_PROTECTED : PIN_UNPINNED;
 }
 
-/* Arms the access set for a request. Returns why, if it cannot be armed. */
-static PIN_COLD enum pin_reason arm_for_request(const struct request *request,
-						struct pin_access_set **set)
-{
-	switch (pin_domain_arm(request->pd, request->access, pin_options.access, set)) {
-	case 0:
-		return PIN_SERVED;
-	case -EACCES:
-	case -EEXIST:
-		return PIN_RIGHTS;
-	case -EINVAL:
-		return PIN_UNSOUND;
-	default:
-		if (pin_state_off())
-			return pin_state_off();
-		return pin_options.watch == PIN_WATCH_STRICT && !pin_watch_is_on()
-			       ? PIN_UNWATCHED
-			       : PIN_UNSEEN;
-	}
-}
-
 /* EFA's provider in libfabric is not the only one that has adapters of no known kind. */
 static bool needs_unique_key(const struct request *request)
 {
@@ -90,8 +69,8 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 	domain = pin_domain_find(request->pd);
 	set = domain ? pin_access_set_of(domain, request->access) : NULL;
 	if (PIN_UNLIKELY(!set || !set->armed)) {
-		reason = arm_for_request(request, &set);
-		if (reason != PIN_SERVED)
+		reason = pin_domain_arm(request->pd, request->access, pin_options.access, &set);
+		if (reason)
 			return reason;
 	}
 	entry = pin_keys_get(set, request->addr, request->length, &user);
@@ -339,29 +318,21 @@ int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *add
 
 /* Registers if necessary. */
 static int hold(struct ibv_pd *pd, const void *addr, size_t length, unsigned access,
-		struct pin_entry **entry)
+		struct pin_access_set *set, struct pin_entry **entry)
 {
-	struct pin_domain *domain = pin_domain_find(pd);
-	struct pin_access_set *set;
 	int error = 0;
 
 	/* An empty range has the keys of its address, whether these are there already or not.
 	 */
 	length += !length;
-	if (access & ~PIN_HEAP_ACCESS)
-		return -EACCES;
 	if (!pin_span_find(addr, length) ||
 	    pin_granules_any_replaced(pin_range_of(addr, length)))
 		return -ENOENT;
-	if (!domain || pin_state_off())
-		return -ENOMEM;
-	set = pin_access_set_of(domain, access);
-	if (!set->armed)
-		error = pin_domain_arm(pd, access, pin_options.access, &set);
-	if (error)
-		return error == -EEXIST ? -EACCES : error;
-	*entry = pin_keys_hold(set, addr, length);
-	return *entry ? 0 : -ENOMEM;
+	if (!set || !set->armed || pin_state_off())
+		error = pin_state_error(pin_domain_arm(pd, access, pin_options.access, &set));
+	if (!error)
+		*entry = pin_keys_hold(set, addr, length);
+	return error || *entry ? error : -ENOMEM;
 }
 
 /* The entry of this number, if it is HELD and covers the whole range; otherwise NULL. */
@@ -395,21 +366,22 @@ static __attribute__((noinline)) int look_up_any_domain(struct ibv_pd *pd, const
 	struct pin_domain *domain = pin_domain_find(pd);
 	struct pin_access_set *set = NULL;
 	struct pin_entry *entry = NULL;
-	int saved = errno, error;
+	int saved = errno, error = 0;
 
+	if (access & ~PIN_HEAP_ACCESS)
+		return -EACCES;
 	pin_watch_catch_up();
-	if (domain && !(access & ~PIN_HEAP_ACCESS))
+	if (domain) {
 		set = pin_access_set_of(domain, access);
-	if (set)
 		entry = held_if_covering(set, pin_keys_covering(set, addr), addr, length);
+	}
 	if (set && !entry)
 		entry = held_if_covering(set, pin_keys_covering_page(set, addr), addr, length);
-	if (PIN_UNLIKELY(!entry)) {
-		error = hold(pd, addr, length, access, &entry);
-		errno = saved;
-		if (error)
-			return error;
-	}
+	if (PIN_UNLIKELY(!entry))
+		error = hold(pd, addr, length, access, set, &entry);
+	errno = saved;
+	if (error)
+		return error;
 	copy_key(entry, key);
 	return 0;
 }

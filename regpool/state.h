@@ -8,6 +8,7 @@
 
 #include "allocator/base.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 
 /*
@@ -124,6 +125,15 @@ uint32_t pin_state_changes(void);
  * (UINT64_MAX: no limit). May wake early.
  */
 void pin_state_await_change(uint32_t seen, uint64_t ms);
+
+/* What functions return for a reason: 0 for PIN_SERVED. */
+static inline int pin_state_error(enum pin_reason reason)
+{
+	return reason == PIN_SERVED    ? 0
+	       : reason == PIN_RIGHTS  ? -EACCES
+	       : reason == PIN_UNSOUND ? -EINVAL
+				       : -ENOMEM;
+}
 
 /* Number of requests counted under a reason. */
 uint64_t pin_state_requests(enum pin_reason reason);

@@ -26,9 +26,12 @@ static _Atomic bool is_on;
 
 /* Of threads with a descriptor table of their own. */
 static struct pollfd descriptors[PIN_WATCHES];
-static _Atomic bool has_ended;	   /* messages cannot be read any more */
-static _Atomic int failure;	   /* an errno value: why nothing is watched */
-static const char *_Atomic failed; /* the call that has returned it */
+static _Atomic bool has_ended; /* messages cannot be read any more */
+static _Atomic int failure;    /* an errno value: why nothing is watched */
+static const char *_Atomic failed = "PINALLOC_WATCH"; /* what has returned it */
+
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool has_server; /* the last that is started */
 
 /*
  * Threads take turns: who has it may touch what is beside it.
@@ -135,10 +138,13 @@ static void *serve_requests(void *arg)
 
 /* --- in the thread that waits for messages --------------------------------------- */
 
-static int start_thread(void *(*run)(void *), void *arg, const char *name)
+static int start_once(bool *runs, void *(*run)(void *), void *arg, const char *name)
 {
+	int error = *runs ? 0 : pin_thread_start(run, arg, name);
+
 	failed = "a thread cannot be started";
-	return pin_thread_start(run, arg, name);
+	*runs = !error;
+	return error;
 }
 
 /*
@@ -164,7 +170,7 @@ static int set_up(void)
 		if (~api.features & PIN_UFFD_FEATURES)
 			return EINVAL;
 	}
-	return start_thread(serve_requests, NULL, "pinalloc-range");
+	return start_once(&has_server, serve_requests, NULL, "pinalloc-range");
 }
 
 static int read_message(int fd, struct uffd_msg *text, struct pin_range *pages)
@@ -253,29 +259,18 @@ static void *run_reader(void *arg)
 
 const char *pin_watch_why_not(char *text, size_t size)
 {
-	static const struct {
-		int error;
-		const char *cure;
-	} cures[] = {
-		{EAGAIN, "raise ulimit -u, ulimit -v or pids.max"},
-		{EMFILE, "raise ulimit -n"},
-		{ENFILE, "raise fs.file-max"},
-		{EINVAL, "use Linux 5.9 or newer, on arm64 6.10"},
-		{ENOSYS, "use Linux 5.9 or newer, or allow the system call"},
-		{0, "allow the system call, in a container by its seccomp profile"},
-	};
-	bool is_strict = pin_options.watch == PIN_WATCH_STRICT, is_off = !pin_options.watch;
-	const char *what = is_off ? "PINALLOC_WATCH=off" : failed;
-	size_t i = 0;
-
-	pin_format(text, size, "memory that the program replaces is not noticed: %s%s%s; %s",
-		   what, is_off ? "" : ": ", is_off ? "" : strerrordesc_np(failure),
-		   is_strict ? "no request is served from the heap"
-			     : "if the program replaces heap pages behind malloc, even a new "
-			       "registration reaches the old ones");
-	while (cures[i].error && cures[i].error != failure)
-		i++;
-	return is_off ? "unset it" : cures[i].cure;
+	pin_format(text, size, "memory that the program replaces is not noticed: %s: %s; %s",
+		   failed, failure ? strerrordesc_np(failure) : "off",
+		   pin_options.watch == PIN_WATCH_STRICT
+			   ? "no request is served from the heap"
+			   : "if the program replaces heap pages behind malloc, even a new "
+			     "registration reaches the old ones");
+	return !failure		   ? "unset it"
+	       : failure == EAGAIN ? "raise ulimit -u, ulimit -v or pids.max"
+	       : failure == EMFILE ? "raise ulimit -n"
+	       : failure == EPERM
+		       ? "allow the system call, in a container by its seccomp profile"
+		       : "use Linux 5.9 or newer, on arm64 6.10, or allow the call";
 }
 
 static void warn_unwatchable(void)
@@ -376,70 +371,55 @@ void pin_watch_reset(void)
 {
 	atomic_store(&is_on, false);
 	atomic_store(&pin_watch_pending, false);
+	start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	for (unsigned kind = 0; owner && kind < PIN_WATCHES; kind++)
 		pin_watch_arrived[kind] = pin_watch_settled[kind] + 1;
 }
 
 /* What has been done stays: after a failure the rest is tried again. */
-static int start_threads(void)
+static int start(void)
 {
 	static struct turn turn = {STARTER};
-	static bool has_notifier, has_reader, is_set_up;
-	int error = has_notifier ? 0 : start_thread(run_notifier, NULL, "pinalloc-tell");
+	static bool has_notifier, has_reader;
+	int error = start_once(&has_notifier, run_notifier, NULL, "pinalloc-tell")
+			    ?: start_once(&has_reader, run_reader, &turn, "pinalloc-watch");
 
-	has_notifier = !error;
-	if (!error && !has_reader) {
-		error = start_thread(run_reader, &turn, "pinalloc-watch");
-		has_reader = !error;
+	if (!error && !has_server) {
+		give_turn(&turn, READER);
+		await_turn(&turn, STARTER);
+		error = failure;
 	}
-	if (error || is_set_up)
-		return error;
-	give_turn(&turn, READER);
-	await_turn(&turn, STARTER);
-	is_set_up = !failure;
-	return failure;
-}
-
-/* What was registered before, and kept by caches, may have been replaced since. */
-static void start(bool is_first)
-{
-	int error = start_threads();
-
 	if (!error && pin_options.huge != PIN_HUGE_TLB && pin_reserve.size) {
+		failed = "UFFDIO_REGISTER";
 		error = -watch_heap(pin_reserve.base, pin_reserve.size);
-		failed = error ? "UFFDIO_REGISTER" : failed;
 	}
-	atomic_store(&is_on, !error);
-	if (!error && !is_first) {
-		pin_hooks.withdraw_keys(whole_heap(), false);
-		pin_watch_notify();
-	}
-	failure = error;
-	if (error)
-		warn_unwatchable();
+	return error;
 }
 
-/* So often it is tried again, as limits may have been raised. */
+/* It is tried again each so many times, as limits may have been raised. */
 #define TIMES_ASKED 256
 
+/* What was registered before, or is in caches, may have been replaced unnoticed. */
 bool pin_watch_start(void)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static unsigned n_asked;
-	pid_t none = 0;
 
-	if (pin_watch_is_on() || !pin_options.watch)
+	if (pin_watch_is_on() || !pin_options.watch || (owner && owner != getpid()))
 		return pin_watch_is_on();
-	atomic_compare_exchange_strong(&owner, &none, getpid());
-	/* A thread that a child does not have may hold the lock. */
-	if (owner == getpid()) {
-		PIN_SHIELDED;
-
-		pthread_mutex_lock(&lock);
-		if (!pin_watch_is_on() && !has_ended && n_asked++ % TIMES_ASKED == 0)
-			start(n_asked == 1);
-		pthread_mutex_unlock(&lock);
+	PIN_SHIELDED;
+	pthread_mutex_lock(&start_lock);
+	owner = getpid();
+	if (!pin_watch_is_on() && !has_ended && n_asked++ % TIMES_ASKED == 0) {
+		failure = start();
+		atomic_store(&is_on, !failure);
+		if (failure)
+			warn_unwatchable();
+		else if (n_asked > 1) {
+			pin_hooks.withdraw_keys(whole_heap(), false);
+			pin_watch_notify();
+		}
 	}
+	pthread_mutex_unlock(&start_lock);
 	return pin_watch_is_on();
 }
 

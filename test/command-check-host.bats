@@ -57,7 +57,7 @@ sized() {
 
 	finds ok userfaultfd notices strace -f -o calls -e trace=userfaultfd -e inject=$inject:when=1
 	grep USER_MODE_ONLY calls
-	finds warn userfaultfd 'Invalid argument.*kernel' strace -f -o calls -e trace=userfaultfd -e inject=$inject
+	finds warn userfaultfd 'Invalid argument.*use Linux 5.9' strace -f -o calls -e trace=userfaultfd -e inject=$inject
 }
 
 # In a user namespace half of the limit on locked memory is what the heap gets.
