@@ -30,7 +30,3 @@ setup() {
 @test "beside a load the storm is right" {
 	beside_a_load storm
 }
-
-@test "beside a load messages right after a replacement are right" {
-	beside_a_load race
-}

@@ -79,7 +79,8 @@ static inline void cache_open(struct ibv_pd *pd, const char *listener)
 	void *handle;
 
 	cache.pd = pd;
-	cache.most = getenv("CACHE_MOST") ? (unsigned)atoi(getenv("CACHE_MOST")) : CACHE_ENTRIES;
+	cache.most = getenv("CACHE_MOST") ? (unsigned)atoi(getenv("CACHE_MOST"))
+					  : CACHE_ENTRIES;
 	if (!strcmp(listener, "none"))
 		return;
 	cache.kind = strstr(listener, "libopen-pal") ? OPEN_MPI
