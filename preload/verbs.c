@@ -10,6 +10,7 @@
 #include "regpool/fork.h"
 #include "regpool/listeners.h"
 #include "regpool/mr.h"
+#include "regpool/provider.h"
 #include "regpool/state.h"
 #include "regpool/evict.h"
 

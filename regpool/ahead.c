@@ -7,7 +7,7 @@
  */
 #include <config.h>
 
-#include "regpool/segments.h"
+#include "regpool/ahead.h"
 #include "allocator/log.h"
 #include "allocator/os.h"
 #include "allocator/span.h"
@@ -15,6 +15,7 @@
 #include "regpool/choice.h"
 #include "regpool/fork.h"
 #include "regpool/keys.h"
+#include "regpool/segments.h"
 #include "regpool/state.h"
 #include "regpool/evict.h"
 #include "regpool/threads.h"

@@ -6,13 +6,14 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/reserve.h"
+#include "regpool/ahead.h"
 #include "regpool/fork.h"
+#include "regpool/granule.h"
 #include "regpool/keys.h"
 #include "regpool/listeners.h"
 #include "regpool/entries.h"
 #include "regpool/state.h"
 #include "regpool/threads.h"
-#include "regpool/segments.h"
 #include "regpool/watch.h"
 
 #include <errno.h>

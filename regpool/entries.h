@@ -31,7 +31,7 @@
 #ifndef PIN_ENTRIES_H
 #define PIN_ENTRIES_H
 
-#include "regpool/granule.h"
+#include "regpool/range.h"
 #include "regpool/state.h"
 #include "regpool/domain.h"
 

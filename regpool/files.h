@@ -9,7 +9,7 @@
 #define PIN_FILES_H
 
 #include "allocator/sites.h"
-#include "regpool/granule.h"
+#include "regpool/range.h"
 
 #include <link.h>
 

@@ -6,6 +6,7 @@
 #include "allocator/options.h"
 #include "allocator/reserve.h"
 #include "regpool/files.h"
+#include "regpool/granule.h"
 #include "regpool/listeners.h"
 #include "regpool/threads.h"
 

@@ -5,6 +5,7 @@
 #include "regpool/files.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
+#include "regpool/granule.h"
 #include "regpool/state.h"
 #include "regpool/threads.h"
 

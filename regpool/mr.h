@@ -58,11 +58,4 @@ struct pin_mr_key {
 int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, unsigned access,
 		  struct pin_mr_key *key);
 
-/*
- * Hooks functions that a context has, so that they come here, too (provider.c), before a PD of
- * it has a memory region. If the provider's are not found, leaves those and logs that once.
- * Idempotent. Thread-safe.
- */
-void pin_provider_hook(struct ibv_context *context);
-
 #endif

@@ -20,11 +20,12 @@
  */
 #include <config.h>
 
-#include "regpool/mr.h"
+#include "regpool/provider.h"
 #include "allocator/log.h"
 #include "allocator/reserve.h"
 #include "regpool/arm.h"
 #include "regpool/evict.h"
+#include "regpool/mr.h"
 
 #include <malloc.h>
 #include <pthread.h>

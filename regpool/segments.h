@@ -10,9 +10,7 @@
 #ifndef PIN_SEGMENTS_H
 #define PIN_SEGMENTS_H
 
-#include "regpool/granule.h"
-
-struct pin_access_set;
+#include "regpool/range.h"
 
 /* The caller's memory, for as long as it is in the list. */
 struct pin_segment {
@@ -51,19 +49,5 @@ static inline struct pin_range pin_segment_piece_at(const struct pin_segment *se
 	return (struct pin_range){start,
 				  start + (left < segment->piece ? left : segment->piece)};
 }
-
-/* --- ahead.c: the thread that registers resident memory ahead of requests ---------------- */
-
-/*
- * Starts the thread, unless it runs. pin_state_changed() wakes it. Thread-safe; must not
- * be called from inside malloc.
- */
-void pin_ahead_start(void);
-
-/* Call when an access set was armed: registers all segments in it, in this thread. */
-void pin_ahead_add_set(struct pin_access_set *set);
-
-/* Call when a segment has been touched: registers it in all sets that are armed. */
-void pin_ahead_add_segment(struct pin_segment *segment);
 
 #endif

@@ -8,6 +8,7 @@
 #include "allocator/os.h"
 #include "allocator/pages.h"
 #include "allocator/span.h"
+#include "regpool/ahead.h"
 #include "regpool/budget.h"
 #include "regpool/arm.h"
 #include "regpool/fork.h"

@@ -7,6 +7,7 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
+#include "regpool/granule.h"
 #include "regpool/state.h"
 #include "regpool/threads.h"
 

@@ -25,7 +25,7 @@
 #ifndef PIN_WATCH_H
 #define PIN_WATCH_H
 
-#include "regpool/granule.h"
+#include "regpool/range.h"
 
 #include <errno.h>
 #include <fcntl.h>

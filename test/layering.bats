@@ -112,6 +112,27 @@ includes() {
 	[ "$status" -eq 0 ]
 }
 
+@test "modules of regpool use their own group, and those above it in regpool/DESIGN" {
+	{
+		sed -nE 's/^    (base|memory|caches|table|life|front) +([a-z ]*[a-z])   .*/\2/p' "$top_srcdir/regpool/DESIGN"
+		echo
+		printf '%s\n' regpool/*.[ch] | sed -E 's/\.[ch]$/ -/'
+		uses
+		includes
+	} > "$BATS_TEST_TMPDIR/pairs"
+	cd "$BATS_TEST_TMPDIR"
+	order() {
+		awk '/^$/ { is_pairs = 1; next }
+			!is_pairs { n++; for (i = 1; i <= NF; i++) group["regpool/" $i] = n; next }
+			!/^regpool/ { next }
+			!group[$1] || group[$2] > group[$1]' "$@"
+	}
+	[ "$(grep -c '^$' pairs)" -eq 1 ] && [ "$(wc -l < pairs)" -gt 100 ]
+	[ "$(order <(cat pairs <(echo regpool/keys regpool/mr; echo regpool/nowhere -)) | wc -l)" -eq 2 ]
+	run -0 order pairs
+	[ "$output" = '' ]
+}
+
 @test "the command and the library share no object files" {
 	clean 'preload/command|jansson' '#include <jansson.h>' $(but none | grep -v ^preload/command)
 	clean 'preload/report' '#include "preload/report/write.h"' preload/command/*

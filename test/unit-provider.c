@@ -5,6 +5,7 @@
  */
 #include <config.h>
 
+#include "regpool/provider.h"
 #include "regpool/proxy.h"
 #include "regpool/evict.h"
 #include "test/fake-kernel.h"
