@@ -45,7 +45,7 @@ extern PIN_HIDDEN struct pin_hooks {
 	 * changed, or a request went to libibverbs. May open a file and write to it.
 	 */
 	void (*note_registered)(void);
-	/* arm.c, with no lock: an access set was armed. May register. */
+	/* domain.c, with no lock: an access set was armed. May register. */
 	void (*note_armed)(void);
 	/*
 	 * watch.c, in the notifying thread, with no lock: [start, start + length) has gone. May

@@ -11,7 +11,7 @@
 #include "allocator/os.h"
 #include "allocator/span.h"
 #include "preload/report/write.h"
-#include "regpool/arm.h"
+#include "regpool/domain.h"
 #include "regpool/mr.h"
 #include "regpool/state.h"
 #include "regpool/userpool.h"

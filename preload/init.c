@@ -17,7 +17,7 @@
 #include "preload/report/record.h"
 #include "preload/report/report-file.h"
 #include "preload/report/write.h"
-#include "regpool/arm.h"
+#include "regpool/domain.h"
 #include "regpool/foreign.h"
 #include "regpool/listeners.h"
 #include "regpool/state.h"

@@ -6,7 +6,7 @@
 #include <config.h>
 
 #include "allocator/log.h"
-#include "regpool/arm.h"
+#include "regpool/domain.h"
 #include "regpool/fork.h"
 #include "regpool/listeners.h"
 #include "regpool/mr.h"

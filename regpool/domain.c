@@ -2,125 +2,277 @@
 #include <config.h>
 
 #include "regpool/domain.h"
+#include "allocator/hooks.h"
 #include "allocator/log.h"
+#include "allocator/options.h"
+#include "allocator/reserve.h"
+#include "regpool/ahead.h"
+#include "regpool/fork.h"
+#include "regpool/granule.h"
+#include "regpool/keys.h"
+#include "regpool/listeners.h"
+#include "regpool/entries.h"
+#include "regpool/state.h"
+#include "regpool/threads.h"
+#include "regpool/watch.h"
 
-#include <string.h>
+#include <errno.h>
 
-struct pin_domain pin_domains[PIN_MAX_DOMAINS];
 /*
- * PIN_ACCESS_SETS for each domain, committed as domains are added. A separate table, to keep
- * struct pin_domain small.
+ * The domain of a PD, locked, or NULL. Checks again under the lock: while this thread waited
+ * for it, the PD may have been deallocated and the slot reused.
  */
-static struct pin_table access_sets;
-static _Atomic uint32_t n_used;
-/* Held while a domain is added. */
-static pthread_mutex_t domains_lock = PTHREAD_MUTEX_INITIALIZER;
-
-struct pin_access_set *pin_access_set_next(struct pin_domain *domain,
-					   struct pin_access_set *last)
+static struct pin_domain *lock_domain(const struct ibv_pd *pd)
 {
-	struct pin_access_set *first, *end, *set;
+	struct pin_domain *domain = pin_domain_find(pd);
 
-	if (!domain && !pin_domain_count())
+	if (!domain)
 		return NULL;
-	first = domain ? domain->access_sets : pin_domains[0].access_sets;
-	end = first + (domain ? 1 : pin_domain_count()) * PIN_ACCESS_SETS;
-	for (set = last ? last + 1 : first; set < end; set++)
-		if (atomic_load_explicit(&set->domain, memory_order_acquire))
-			return set;
+	pthread_rwlock_wrlock(&domain->lock);
+	if (atomic_load(&domain->pd) == pd)
+		return domain;
+	pthread_rwlock_unlock(&domain->lock);
 	return NULL;
 }
 
-uint32_t pin_domain_count(void)
+static bool ensure_table(struct pin_table *table, size_t element_size, size_t n)
 {
-	return atomic_load_explicit(&n_used, memory_order_acquire);
+	return table->base || !pin_table_init(table, element_size, n);
 }
 
-struct pin_domain *pin_domain_search(const struct ibv_pd *pd)
+static bool make_tables(struct pin_access_set *set)
 {
-	/* Where this thread has found the last one. */
-	static __thread uint32_t last __attribute__((tls_model("initial-exec")));
-	uint32_t n = pd ? pin_domain_count() : 0;
+	size_t n = pin_reserve.size >> PIN_GRANULE_SHIFT, n_pages = pin_reserve.size / PIN_PAGE;
+	size_t most = n_pages < PIN_MOST_ENTRIES ? n_pages : PIN_MOST_ENTRIES;
 
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t at = (last + i) % n;
+	if (!ensure_table(&set->region_table, sizeof(struct pin_region), most) ||
+	    !ensure_table(&set->entry_table, sizeof(struct pin_entry), most) ||
+	    !ensure_table(&set->users, sizeof(pin_users), most / PIN_USERS_ENTRIES) ||
+	    !ensure_table(&set->in_part, sizeof(uint32_t), n_pages) ||
+	    !ensure_table(&set->covering, sizeof(uint32_t), n))
+		return false;
+	set->entries = pin_table_at(&set->entry_table, struct pin_entry, 0);
+	set->regions = pin_table_at(&set->region_table, struct pin_region, 0);
+	return pin_entries_init(set);
+}
 
-		if (atomic_load_explicit(&pin_domains[at].pd, memory_order_acquire) == pd)
-			return &pin_domains[last = at];
+size_t pin_domain_withdraw(struct pin_range pages, bool are_replaced)
+{
+	size_t n_bytes = 0;
+
+	if (are_replaced)
+		n_bytes = pin_granules_mark_replaced(pages.start, pin_range_length(pages));
+	/* Of what was marked before, too: nothing may be found there. */
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
+		pin_entries_withdraw(set, pin_range_granules(pages), NULL);
+	return n_bytes;
+}
+
+/* With the values of PINALLOC_ACCESS. */
+static void log_armed(const struct pin_domain *domain, unsigned access)
+{
+	pin_info("protection domain on %s armed:%s%s%s%s%s%s", domain->device,
+		 access & IBV_ACCESS_LOCAL_WRITE ? " local" : "",
+		 access & IBV_ACCESS_REMOTE_READ ? " read" : "",
+		 access & IBV_ACCESS_REMOTE_WRITE ? " write" : "",
+		 access & IBV_ACCESS_REMOTE_ATOMIC ? " atomic" : "",
+		 access & IBV_ACCESS_RELAXED_ORDERING ? " relaxed" : "",
+		 access ? "" : " no rights");
+}
+
+static bool has_armed(struct pin_domain *domain)
+{
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
+		if (set->armed)
+			return true;
+	return false;
+}
+
+/* Caller holds the domain's lock. */
+static enum pin_reason arm_set(struct pin_domain *domain, struct pin_access_set *set,
+			       unsigned access)
+{
+	if (!set->domain && (!make_tables(set) || pthread_mutex_init(&set->lock, NULL))) {
+		pin_warn_once("no address space for the tables of %s: its requests go to "
+			      "libibverbs; raise ulimit -v",
+			      domain->device);
+		return PIN_NO_ROOM;
 	}
-	return NULL;
+	set->access = access;
+	set->is_first = !has_armed(NULL);
+	set->n_needed = 0;
+	atomic_store_explicit(&set->domain, domain, memory_order_release);
+	atomic_store_explicit(&set->armed, true, memory_order_release);
+	log_armed(domain, access);
+	return PIN_SERVED;
 }
 
-/* The device stays the slot's, so that all threads may read its name. */
-static bool init_slot(struct pin_domain *domain, const char *device)
+/* Caller holds the domain's lock. */
+static enum pin_reason arm_if_allowed(struct pin_domain *domain, struct pin_access_set *set,
+				      unsigned access, unsigned max_access)
 {
-	size_t i = (size_t)(domain - pin_domains);
-	pthread_rwlockattr_t attributes;
-	bool failed;
-
-	if (!access_sets.base &&
-	    pin_table_init(&access_sets, PIN_ACCESS_SETS * sizeof(struct pin_access_set),
-			   PIN_MAX_DOMAINS))
-		return false;
-	if (pin_table_ensure(&access_sets, i + 1))
-		return false;
-
-	pthread_rwlockattr_init(&attributes);
-	pthread_rwlockattr_setkind_np(&attributes,
-				      PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-	failed = pthread_rwlock_init(&domain->lock, &attributes);
-	pthread_rwlockattr_destroy(&attributes);
-	pin_format(domain->device, sizeof domain->device, "%s", device);
-	domain->access_sets = pin_table_at(&access_sets, struct pin_access_set,
-					   i * PIN_ACCESS_SETS);
-	return !failed;
+	if (pin_state_off())
+		return pin_state_off();
+	if (!has_armed(domain))
+		domain->max_access = max_access | IBV_ACCESS_RELAXED_ORDERING;
+	if (access & ~domain->max_access)
+		return PIN_RIGHTS;
+	return set->armed ? PIN_SERVED : arm_set(domain, set, access);
 }
 
-/*
- * Prefers the slot of an earlier PD on the same device, so that searches stay short and the
- * report adds up. Then a new slot.
- */
-static struct pin_domain *free_slot(const char *device)
+enum pin_reason pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
+			       struct pin_access_set **armed)
 {
-	uint32_t n = atomic_load(&n_used);
+	struct pin_access_set *set;
+	struct pin_domain *domain;
+	enum pin_reason why_not;
 
-	for (uint32_t i = 0; i < n; i++)
-		if (!atomic_load(&pin_domains[i].pd) && !strcmp(pin_domains[i].device, device))
-			return &pin_domains[i];
-	return n < PIN_MAX_DOMAINS && init_slot(&pin_domains[n], device) ? &pin_domains[n]
-									 : NULL;
+	if (access & ~(pin_options.access | IBV_ACCESS_RELAXED_ORDERING))
+		return PIN_RIGHTS;
+	if (!pin_access_is_valid(access))
+		return PIN_UNSOUND;
+	if (pin_state_off())
+		return pin_state_off();
+	pin_fork_prepare();
+	if (!pin_watch_start() && pin_options.watch == PIN_WATCH_STRICT)
+		return PIN_UNWATCHED;
+	pin_listeners_find();
+	domain = lock_domain(pd);
+	if (!domain)
+		return PIN_UNSEEN;
+	set = pin_access_set_of(domain, access);
+	why_not = arm_if_allowed(domain, set, access, max_access);
+	pthread_rwlock_unlock(&domain->lock);
+	if (why_not)
+		return why_not;
+	pin_hook(note_armed);
+	pin_ahead_add_set(set);
+	if (pin_options.mode == PIN_MODE_EAGER)
+		pin_ahead_start();
+	*armed = set;
+	return PIN_SERVED;
 }
 
-const char *pin_domain_device(const struct ibv_context *context)
+size_t pin_domain_largest_mr(void)
 {
-	return context && context->device ? context->device->name : "?";
+	size_t least = SIZE_MAX;
+
+	for (uint32_t i = 0; i < pin_domain_count(); i++)
+		if (pin_domains[i].pd && pin_domains[i].max_mr_size < least)
+			least = pin_domains[i].max_mr_size;
+	return least;
 }
 
-void pin_domain_add(struct ibv_pd *pd)
+/* Caller holds the domain's lock, and its MRs are gone or out of reach. */
+static void forget_domain(struct pin_domain *domain)
 {
-	struct ibv_device_attr attr = {0};
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
+		atomic_store(&set->armed, false);
+	pin_entries_deregister(domain, PIN_FORGET_ALL);
+	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
+}
+
+int pin_domain_dealloc(struct ibv_pd *pd)
+{
+	PIN_SHIELDED;
+	struct pin_domain *domain = lock_domain(pd);
+	struct pin_access_set *set = NULL;
+	int result;
+
+	if (!domain)
+		return pin_ibverbs_of(pd->context)->dealloc_pd(pd);
+	while ((set = pin_access_set_next(domain, set)))
+		if (pin_entries_in_use(set)) {
+			pthread_rwlock_unlock(&domain->lock);
+			errno = EBUSY;
+			return EBUSY;
+		}
+	pin_entries_deregister(domain, PIN_DEREGISTER_IDLE);
+	domain->is_ending = true;
+	result = pin_ibverbs_of(pd->context)->dealloc_pd(pd);
+	domain->is_ending = false;
+	/* If the PD stays, the registrar registers its memory again. */
+	if (result)
+		pin_state_changed();
+	else
+		forget_domain(domain);
+	pthread_rwlock_unlock(&domain->lock);
+	return result;
+}
+
+void pin_domain_close(const struct ibv_context *context)
+{
+	PIN_SHIELDED;
+
+	for (uint32_t i = 0; i < pin_domain_count(); i++) {
+		struct ibv_pd *pd = pin_domains[i].pd;
+		struct pin_domain *domain = NULL;
+
+		/*
+		 * pd->context may be freed: another thread may be deallocating a PD of another
+		 * device.
+		 */
+		if (pd && pin_domains[i].context == context)
+			domain = lock_domain(pd);
+		if (!domain)
+			continue;
+		pin_entries_deregister(domain, PIN_DEREGISTER_ALL);
+		forget_domain(domain);
+		pthread_rwlock_unlock(&domain->lock);
+	}
+}
+
+void pin_domain_notice(struct ibv_pd *pd)
+{
+	PIN_SHIELDED;
 	struct pin_domain *domain;
 
-	pthread_mutex_lock(&domains_lock);
-	domain = free_slot(pin_domain_device(pd->context));
+	pin_fork_handle();
+	domain = lock_domain(pd);
 	if (domain) {
-		/* Where this fails it leaves the zeroes. */
-		pin_ibverbs_of(pd->context)->query_device(pd->context, &attr);
-		domain->max_mr_size = attr.max_mr_size ? attr.max_mr_size : SIZE_MAX;
-		atomic_store(&domain->context, pd->context);
-		atomic_store_explicit(&domain->pd, pd, memory_order_release);
-		n_used += domain == &pin_domains[n_used];
-	} else {
-		pin_warn_once(
-			"no room for another protection domain: its requests go to libibverbs");
+		forget_domain(domain);
+		pthread_rwlock_unlock(&domain->lock);
 	}
-	pthread_mutex_unlock(&domains_lock);
+	pin_domain_add(pd);
 }
 
-void pin_domain_forget_all(void)
+int pin_domain_disarm(struct ibv_pd *pd)
 {
-	uint32_t n = atomic_exchange(&n_used, 0);
+	PIN_SHIELDED;
+	struct pin_domain *domain = lock_domain(pd);
+	bool armed = false;
+	int saved = errno;
 
-	for (uint32_t i = 0; i < n; i++)
-		atomic_store(&pin_domains[i].pd, NULL);
+	if (!domain)
+		return -ENOENT;
+	domain->max_access = PIN_HEAP_ACCESS;
+	pin_entries_deregister(domain, PIN_DEREGISTER_IDLE);
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
+		armed |= set->armed;
+		/* If it stays armed it has to be in use again to be registered ahead. */
+		set->is_first = false;
+		set->n_needed = 0;
+		if (!pin_entries_in_use(set))
+			atomic_store(&set->armed, false);
+	}
+	pthread_rwlock_unlock(&domain->lock);
+	errno = saved;
+	return armed ? 0 : -ENOENT;
+}
+
+int pin_domain_enable(struct ibv_pd *pd, unsigned access)
+{
+	struct pin_access_set *set;
+	int saved = errno;
+	enum pin_reason why_not = pin_domain_arm(pd, access, access, &set);
+
+	errno = saved;
+	if (why_not == PIN_RIGHTS &&
+	    !(access & ~(pin_options.access | IBV_ACCESS_RELAXED_ORDERING)))
+		return -EEXIST;
+	if (why_not)
+		return pin_state_error(why_not);
+	set->n_needed = PIN_IN_USE;
+	pin_state_changed();
+	return 0;
 }

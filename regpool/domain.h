@@ -1,162 +1,81 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The known protection domains, and the access sets of each. An access set holds the memory
- * regions of one domain that have exactly the same access rights, so that no key carries a
- * right, or relaxed ordering, that was not asked for.
+ * The life of a protection domain, from its allocation to its deallocation.
  *
- * The lock of domain.c and a domain's own lock are never held together. Reading keys
- * takes no lock, and none of these locks is taken under a lock of jemalloc.
+ * Only a PD whose allocation was seen is served, because its context has been hooked since then
+ * (provider.c). So a PD is left to libibverbs if the program found ibv_alloc_pd() with dlsym();
+ * NCCL does, although its ibv_reg_mr() calls still arrive here through the PLT of libibverbs.
+ * Parent domains, and PDs imported from another process, are left to libibverbs as well.
+ *
+ * A domain is armed by its first request or look-up of heap memory, or by pinalloc_enable().
+ * Unless noted otherwise the functions are thread-safe, and must not be called from inside
+ * malloc or a signal handler.
  */
 #ifndef PIN_DOMAIN_H
 #define PIN_DOMAIN_H
 
-#include "allocator/reserve.h"
-#include "regpool/ibverbs.h"
+#include "allocator/options.h"
+#include "regpool/domains.h"
+#include "regpool/state.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
+struct pin_range;
 
-/*
- * The IBV_ACCESS_* flags that memory regions of the heap can have. Each combination has an
- * access set.
- */
-#define PIN_HEAP_ACCESS 0x10000fu
-#define PIN_ACCESS_SETS 32
-
-_Static_assert(PIN_HEAP_ACCESS == (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-				   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-				   IBV_ACCESS_RELAXED_ORDERING),
-	       "pin_access_set_index() takes the last four bits and bit 20");
-
-static inline unsigned pin_access_set_index(unsigned access)
-{
-	return (access & 0xf) | (access >> 16 & 0x10);
-}
-
-/* Whether verbs accept these rights: remote writes and atomics need local write. */
-static inline bool pin_access_is_valid(unsigned access)
-{
-	return access & IBV_ACCESS_LOCAL_WRITE ||
-	       !(access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC));
-}
+/* PINALLOC_ACCESS as IBV_ACCESS_* flags, which have the same values. */
+_Static_assert((int)PIN_ACCESS_LOCAL == IBV_ACCESS_LOCAL_WRITE &&
+		       (int)PIN_ACCESS_WRITE == IBV_ACCESS_REMOTE_WRITE &&
+		       (int)PIN_ACCESS_READ == IBV_ACCESS_REMOTE_READ &&
+		       (int)PIN_ACCESS_ATOMIC == IBV_ACCESS_REMOTE_ATOMIC,
+	       "rights are taken as they are");
 
 /*
- * A set is in use once so many of its requests had to be registered (choice.h). Short-lived
- * domains are not; and registering the whole heap counts against the budget for each set.
+ * Adds a domain, not armed, for a PD that was allocated. Retires an older domain at
+ * the same address, whose PD is gone.
  */
-#define PIN_IN_USE 4u
-
-/* More memory regions than any program has. */
-#define PIN_MOST_ENTRIES ((size_t)1 << 20)
-
-/* Complete, with its tables, before `domain` is set; it stays for the next PD in the slot. */
-struct pin_access_set {
-	_Atomic(struct pin_domain *) domain; /* NULL: not made yet */
-	unsigned access;		     /* the exact IBV_ACCESS_* flags */
-	struct pin_table covering;	     /* granule → number of an entry (entries.h) */
-	struct pin_table in_part;	     /* page → number of an entry, likewise */
-	struct pin_entry *entries;	     /* those of the tables below, by number */
-	struct pin_region *regions;
-	struct pin_table users; /* pin_users, of 16 numbers each */
-	struct pin_table entry_table, region_table;
-	_Atomic uint32_t n_entries; /* the largest entry number ever used */
-	_Atomic bool armed;
-	_Atomic bool is_first;	   /* no other set was armed: looks count as requests */
-	_Atomic uint32_t n_needed; /* requests that had to be registered, up to PIN_IN_USE */
-	pthread_mutex_t lock;	   /* guards the following and which entries are found */
-	uint32_t furthest;	   /* the root of the tree of entries (entries.c) */
-} __attribute__((aligned(64)));
-
-struct pin_domain {
-	_Atomic(struct ibv_pd *) pd; /* NULL: the slot is free */
-	_Atomic(const struct ibv_context *) context;
-	/*
-	 * Protects against deallocation of the PD: taken exclusively to arm and deallocate,
-	 * shared while the registrar registers one range. Writers go first. Look-ups do not
-	 * take it. Locks are taken in this order: this one, an entry BUSY (entries.h), a set's
-	 * lock, a lock of the heap (allocator/mutex.h). The lock of domain.c is never held
-	 * together with this one, nor a set's across a verb.
-	 */
-	pthread_rwlock_t lock;
-	_Atomic bool is_ending;		    /* libibverbs is deallocating the PD */
-	struct pin_access_set *access_sets; /* PIN_ACCESS_SETS of them */
-	_Atomic unsigned max_access;	    /* the most rights a set may be armed with */
-	char device[64];
-	_Atomic size_t max_mr_size; /* bytes */
-	_Atomic uint64_t created;   /* real registrations, for the report */
-	_Atomic size_t registered, registered_peak;
-};
+void pin_domain_notice(struct ibv_pd *pd);
 
 /*
- * An MR with what its provider keeps behind it: the largest structure that is known of
- * rdma-core's providers is mlx5_vfio_mr, of 88 bytes. A proxy has 64 bytes more.
+ * Arms the access set with these rights in the PD's domain, if it is not armed. The first one
+ * limits the rights of later sets to `max_access` until the domain is disarmed. Starts the
+ * registrar in eager mode. Returns the set in *armed, or why it cannot be armed: PIN_RIGHTS
+ * also if the domain is armed with fewer.
  */
-struct pin_mr_copy {
-	_Alignas(struct ibv_mr) unsigned char bytes[128];
-};
-
-#define PIN_MAX_DOMAINS 256
-
-/* Number of slots ever used, 0 to n - 1. Never decreases, except to 0 in a forked child. */
-uint32_t pin_domain_count(void);
-
-extern struct pin_domain pin_domains[PIN_MAX_DOMAINS];
-
-/* Internal to pin_domain_find(). */
-struct pin_domain *pin_domain_search(const struct ibv_pd *pd);
-
-/* Whether the PD is in the first slot: most programs have one PD. */
-static inline bool pin_domain_is_first(const struct ibv_pd *pd)
-{
-	return atomic_load_explicit(&pin_domains[0].pd, memory_order_acquire) == pd;
-}
-
-/* The domain of a PD, armed or not. NULL if its allocation was not seen. Lock-free. */
-static inline struct pin_domain *pin_domain_find(const struct ibv_pd *pd)
-{
-	if (PIN_LIKELY(pd && pin_domain_is_first(pd)))
-		return &pin_domains[0];
-	return pin_domain_search(pd);
-}
-
-static inline bool pin_access_set_is_in_use(const struct pin_access_set *set)
-{
-	return atomic_load_explicit(&set->n_needed, memory_order_relaxed) >= PIN_IN_USE;
-}
-
-/* Counts a request, or a look of the registrar, towards that. */
-static inline void pin_access_set_count(struct pin_access_set *set)
-{
-	uint32_t n = set->n_needed;
-
-	if (n < PIN_IN_USE)
-		atomic_compare_exchange_strong(&set->n_needed, &n, n + 1);
-}
-
-/* A domain's access set with these rights, made or not. */
-static inline struct pin_access_set *pin_access_set_of(const struct pin_domain *domain,
-						       unsigned access)
-{
-	return &domain->access_sets[pin_access_set_index(access)];
-}
+enum pin_reason pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
+			       struct pin_access_set **armed);
 
 /*
- * Iterates over the access sets of a domain, or of all domains if that is NULL: the first if
- * `last` is NULL, NULL at the end.
+ * Look-ups find no keys any more of pages, in the heap or elsewhere: the program has replaced
+ * them, or may have, and nobody knows. Returns how many bytes of the heap are never registered
+ * again because of that.
  */
-struct pin_access_set *pin_access_set_next(struct pin_domain *domain,
-					   struct pin_access_set *last);
+size_t pin_domain_withdraw(struct pin_range pages, bool are_replaced);
 
 /*
- * Adds a domain, not armed, for a PD that was allocated and whose address is not
- * registered here.
+ * Bytes that the adapters of all known domains take in one memory region; SIZE_MAX if there is
+ * no domain.
  */
-void pin_domain_add(struct ibv_pd *pd);
+size_t pin_domain_largest_mr(void);
 
-/* The name of a context's adapter. */
-const char *pin_domain_device(const struct ibv_context *context);
+/*
+ * ibv_dealloc_pd(3). Deregisters the heap's memory regions, then calls the real function.
+ * Returns its result, or EBUSY, as the kernel would, while the program has registrations. After
+ * a failure the domain continues to work.
+ */
+int pin_domain_dealloc(struct ibv_pd *pd);
 
-/* Forgets all PDs, in a forked child. Async-signal-safe. */
-void pin_domain_forget_all(void);
+/* Call before ibv_close_device(), which ends all MRs: deregisters all. */
+void pin_domain_close(const struct ibv_context *context);
+
+/*
+ * pinalloc_enable(3). Arms exactly these rights, and registers ahead. Returns 0; -EEXIST if the
+ * domain is armed with fewer; or as pin_state_error(). Preserves errno.
+ */
+int pin_domain_enable(struct ibv_pd *pd, unsigned access);
+
+/*
+ * pinalloc_disable(3). Releases keys that were looked up, deregisters memory regions without
+ * users, and stops registering ahead until requests have to be registered again. Returns 0, or
+ * -ENOENT if the domain is not armed.
+ */
+int pin_domain_disarm(struct ibv_pd *pd);
 
 #endif

@@ -33,7 +33,7 @@
 
 #include "regpool/range.h"
 #include "regpool/state.h"
-#include "regpool/domain.h"
+#include "regpool/domains.h"
 
 #define PIN_ENTRY_READY 0x4u
 #define PIN_ENTRY_BUSY	0x2u

@@ -7,7 +7,7 @@
 #include "allocator/options.h"
 #include "allocator/span.h"
 #include "regpool/budget.h"
-#include "regpool/arm.h"
+#include "regpool/domain.h"
 #include "regpool/foreign.h"
 #include "regpool/keys.h"
 #include "regpool/listeners.h"

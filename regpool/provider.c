@@ -23,7 +23,7 @@
 #include "regpool/provider.h"
 #include "allocator/log.h"
 #include "allocator/reserve.h"
-#include "regpool/arm.h"
+#include "regpool/domain.h"
 #include "regpool/evict.h"
 #include "regpool/mr.h"
 

@@ -7,7 +7,7 @@
 #define PIN_REGISTER_H
 
 #include "regpool/granule.h"
-#include "regpool/domain.h"
+#include "regpool/domains.h"
 
 /* Errors of our own, with values that no registration returns: by limits that are known. */
 #define PIN_TOO_LARGE  EFBIG

@@ -10,7 +10,7 @@
 #include "allocator/span.h"
 #include "regpool/ahead.h"
 #include "regpool/budget.h"
-#include "regpool/arm.h"
+#include "regpool/domain.h"
 #include "regpool/fork.h"
 #include "regpool/state.h"
 #include "regpool/segments.h"

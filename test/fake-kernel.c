@@ -5,7 +5,7 @@
 #include "allocator/cgroup.h"
 #include "allocator/resident.h"
 #include "allocator/os.h"
-#include "regpool/arm.h"
+#include "regpool/domain.h"
 #include "regpool/granule.h"
 #include "regpool/watch.h"
 

@@ -11,7 +11,7 @@
 #include "allocator/pages.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
-#include "regpool/arm.h"
+#include "regpool/domain.h"
 #include "regpool/foreign.h"
 #include "regpool/mr.h"
 #include "regpool/state.h"

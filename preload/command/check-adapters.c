@@ -8,7 +8,7 @@
 
 #include "allocator/os.h"
 #include "preload/command/command.h"
-#include "regpool/arm.h"
+#include "regpool/domain.h"
 
 #include <dlfcn.h>
 #include <glob.h>

@@ -11,7 +11,7 @@
 #include "preload/report/collect.h"
 #include "preload/report/stacks.h"
 #include "regpool/state.h"
-#include "regpool/domain.h"
+#include "regpool/domains.h"
 #include "regpool/watch.h"
 
 #include <errno.h>

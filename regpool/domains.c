@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/domains.h"
+#include "allocator/log.h"
+
+#include <string.h>
+
+struct pin_domain pin_domains[PIN_MAX_DOMAINS];
+/*
+ * PIN_ACCESS_SETS for each domain, committed as domains are added. A separate table, to keep
+ * struct pin_domain small.
+ */
+static struct pin_table access_sets;
+static _Atomic uint32_t n_used;
+/* Held while a domain is added. */
+static pthread_mutex_t domains_lock = PTHREAD_MUTEX_INITIALIZER;
+
+struct pin_access_set *pin_access_set_next(struct pin_domain *domain,
+					   struct pin_access_set *last)
+{
+	struct pin_access_set *first, *end, *set;
+
+	if (!domain && !pin_domain_count())
+		return NULL;
+	first = domain ? domain->access_sets : pin_domains[0].access_sets;
+	end = first + (domain ? 1 : pin_domain_count()) * PIN_ACCESS_SETS;
+	for (set = last ? last + 1 : first; set < end; set++)
+		if (atomic_load_explicit(&set->domain, memory_order_acquire))
+			return set;
+	return NULL;
+}
+
+uint32_t pin_domain_count(void)
+{
+	return atomic_load_explicit(&n_used, memory_order_acquire);
+}
+
+struct pin_domain *pin_domain_search(const struct ibv_pd *pd)
+{
+	/* Where this thread has found the last one. */
+	static __thread uint32_t last __attribute__((tls_model("initial-exec")));
+	uint32_t n = pd ? pin_domain_count() : 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t at = (last + i) % n;
+
+		if (atomic_load_explicit(&pin_domains[at].pd, memory_order_acquire) == pd)
+			return &pin_domains[last = at];
+	}
+	return NULL;
+}
+
+/* The device stays the slot's, so that all threads may read its name. */
+static bool init_slot(struct pin_domain *domain, const char *device)
+{
+	size_t i = (size_t)(domain - pin_domains);
+	pthread_rwlockattr_t attributes;
+	bool failed;
+
+	if (!access_sets.base &&
+	    pin_table_init(&access_sets, PIN_ACCESS_SETS * sizeof(struct pin_access_set),
+			   PIN_MAX_DOMAINS))
+		return false;
+	if (pin_table_ensure(&access_sets, i + 1))
+		return false;
+
+	pthread_rwlockattr_init(&attributes);
+	pthread_rwlockattr_setkind_np(&attributes,
+				      PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	failed = pthread_rwlock_init(&domain->lock, &attributes);
+	pthread_rwlockattr_destroy(&attributes);
+	pin_format(domain->device, sizeof domain->device, "%s", device);
+	domain->access_sets = pin_table_at(&access_sets, struct pin_access_set,
+					   i * PIN_ACCESS_SETS);
+	return !failed;
+}
+
+/*
+ * Prefers the slot of an earlier PD on the same device, so that searches stay short and the
+ * report adds up. Then a new slot.
+ */
+static struct pin_domain *free_slot(const char *device)
+{
+	uint32_t n = atomic_load(&n_used);
+
+	for (uint32_t i = 0; i < n; i++)
+		if (!atomic_load(&pin_domains[i].pd) && !strcmp(pin_domains[i].device, device))
+			return &pin_domains[i];
+	return n < PIN_MAX_DOMAINS && init_slot(&pin_domains[n], device) ? &pin_domains[n]
+									 : NULL;
+}
+
+const char *pin_domain_device(const struct ibv_context *context)
+{
+	return context && context->device ? context->device->name : "?";
+}
+
+void pin_domain_add(struct ibv_pd *pd)
+{
+	struct ibv_device_attr attr = {0};
+	struct pin_domain *domain;
+
+	pthread_mutex_lock(&domains_lock);
+	domain = free_slot(pin_domain_device(pd->context));
+	if (domain) {
+		/* Where this fails it leaves the zeroes. */
+		pin_ibverbs_of(pd->context)->query_device(pd->context, &attr);
+		domain->max_mr_size = attr.max_mr_size ? attr.max_mr_size : SIZE_MAX;
+		atomic_store(&domain->context, pd->context);
+		atomic_store_explicit(&domain->pd, pd, memory_order_release);
+		n_used += domain == &pin_domains[n_used];
+	} else {
+		pin_warn_once(
+			"no room for another protection domain: its requests go to libibverbs");
+	}
+	pthread_mutex_unlock(&domains_lock);
+}
+
+void pin_domain_forget_all(void)
+{
+	uint32_t n = atomic_exchange(&n_used, 0);
+
+	for (uint32_t i = 0; i < n; i++)
+		atomic_store(&pin_domains[i].pd, NULL);
+}
