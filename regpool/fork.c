@@ -61,15 +61,28 @@ int pin_fork_init(void)
 _Atomic unsigned pin_forks_running;
 
 /*
- * The kernel copies so little sooner than it is deregistered, and registered again. Where it
- * does not copy, nothing may be shared.
+ * So many small memory regions for each granule of the heap stay: the kernel copies the heap
+ * sooner than they are deregistered, one by one, and registered again. Fewer do not, as the
+ * kernel copies the whole of a huge page. Where it does not copy, nothing may be shared.
  */
 #define LITTLE (16 * PIN_KIB)
+#define MANY   64
+
+static size_t what_stays(const struct pin_access_set *set)
+{
+	size_t n = 0;
+
+	for (uint32_t i = 1; i <= set->n_entries; i++)
+		n += set->entries[i].state == PIN_ENTRY_READY &&
+		     set->entries[i].length <= LITTLE;
+	return n >= pin_span_bytes() / PIN_GRANULE * MANY && pin_fork_kernel_copies() ? LITTLE
+										      : 0;
+}
 
 /* Evicts all without users. An entry that is BUSY is waited for: it may have none then. */
 static void release_idle(struct pin_access_set *set)
 {
-	size_t little = pin_fork_kernel_copies() ? LITTLE : 0;
+	size_t little = what_stays(set);
 
 	for (uint32_t i = 1; i <= set->n_entries; i++) {
 		struct pin_entry *entry = &set->entries[i];

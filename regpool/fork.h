@@ -6,7 +6,7 @@
  * before rdma-core 52 its ibv_fork_init() marks the pages nevertheless.
  *
  * Copying takes time and memory in proportion to what is pinned. So a fork handler deregisters
- * what has no users first, unless it is a few pages. It is registered again when it is asked
+ * what has no users first, unless that takes longer. It is registered again when it is asked
  * for, or ahead when it is not shared with a child any more.
  */
 #ifndef PIN_FORK_H
