@@ -66,6 +66,9 @@ static void set_cover(struct pin_access_set *set, _Atomic uint32_t *slot,
 {
 	uint32_t before = *slot, number = entry ? number_of(set, entry) : 0;
 
+	/* What names nothing stays as it is: that part of a table may not be resident. */
+	if (before == number)
+		return;
 	if (entry && !entry->n_found++)
 		pin_entry_move(set, number, PIN_OTHERS);
 	atomic_store_explicit(slot, number, memory_order_release);
