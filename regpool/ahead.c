@@ -11,6 +11,7 @@
 #include "allocator/log.h"
 #include "allocator/os.h"
 #include "allocator/span.h"
+#include "regpool/allowance.h"
 #include "regpool/budget.h"
 #include "regpool/choice.h"
 #include "regpool/fork.h"
@@ -18,8 +19,10 @@
 #include "regpool/segments.h"
 #include "regpool/state.h"
 #include "regpool/evict.h"
+#include "regpool/register.h"
 #include "regpool/threads.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
@@ -43,21 +46,28 @@
 
 /* One look at the whole heap. */
 struct look {
-	bool is_quiet; /* no page became resident for QUIET_NS before it */
-	bool has_more; /* something was registered, or a set is not known to be in use yet */
-	size_t n_new;  /* granules newly seen to be resident */
-	size_t cell;   /* size of cells */
-	size_t spare;  /* bytes that may have been replaced in vain since the process began */
+	bool is_quiet;	/* no page became resident for QUIET_NS before it */
+	bool has_more;	/* something was registered, or a set is not known to be in use yet */
+	size_t n_new;	/* granules newly seen to be resident */
+	size_t cell;	/* size of cells */
+	bool mends;	/* registers blocks that cross borders of memory regions, and parts */
+	uintptr_t gaps; /* a sum of the addresses of such that it leaves, or 0 */
 };
 
-/*
- * After a registration that failed, or while memory regions are evicted, there is no room to
- * register ahead. It is tried again after some seconds: the registrar and eviction must not
- * undo each other's work all the time.
- */
+/* What could not be pinned is tried again. */
 #define RETRY_NS 16000000000ull
 
-static uint64_t short_until_ns; /* until then nothing is registered ahead */
+/* Pieces of memory beside what is in use are at least so long. */
+#define LEAST_PIECE (16 * PIN_KIB)
+
+/*
+ * Where blocks come and go all the time, or are being filled, most of what is registered for
+ * them, or for parts of them, would be of no use soon: so that is done once they have been the
+ * same for a while, or after so long.
+ */
+#define SAME_NS	   500000000ull
+#define LONGEST_NS 4000000000ull
+
 static uint64_t registering_ns; /* processor time that it has taken */
 
 /* Other threads and processes may have the processors meanwhile. */
@@ -69,17 +79,6 @@ static uint64_t used_ns(void)
 	return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
 }
 
-static bool is_short(void)
-{
-	static uint64_t seen; /* memory regions that were evicted */
-	uint64_t now = pin_os_now_ns(), evicted = pin_state.evicted;
-
-	if (evicted != seen)
-		short_until_ns = now + RETRY_NS;
-	seen = evicted;
-	return now < short_until_ns;
-}
-
 /*
  * A domain without a PD is not armed.
  * What is registered ahead during fork() would be copied.
@@ -88,34 +87,47 @@ static bool is_worked_on(const struct pin_access_set *set)
 {
 	return atomic_load_explicit(&set->armed, memory_order_acquire) &&
 	       pin_access_set_is_in_use(set) && !pin_budget_is_tight() &&
-	       !pin_fork_is_running() && !is_short();
+	       !pin_fork_is_running() && pin_allowance_left(set, 1);
+}
+
+/* Whether the limits that are known leave room for so much. */
+static bool has_room(const struct pin_access_set *set, size_t length, size_t paid)
+{
+	return pin_allowance_left(set, (int64_t)length - (int64_t)paid) &&
+	       pin_allowance_has_room(set->domain, length);
 }
 
 /*
  * Registers one range. The domain's lock is released after each range, so that deallocating a
- * PD waits for one registration at most.
+ * PD waits for one registration at most. After an error that says nothing of room, or of this
+ * range alone, the set waits for a request: there may be others.
  */
-static void register_range(struct pin_access_set *set, struct pin_range range)
+static void register_range(struct pin_access_set *set, struct pin_range range, size_t paid)
 {
+	int error = 0;
+
 	registering_ns -= used_ns();
 	pthread_rwlock_rdlock(&set->domain->lock);
 	/* The domain may have been disarmed, or be another PD's, by now. */
-	if (is_worked_on(set) && !pin_state_off() && !pin_keys_create_ahead(set, range)) {
-		/* What EIO has put out of use waits for a request: there may be others. */
-		if (pin_access_set_is_in_use(set))
-			short_until_ns = pin_os_now_ns() + RETRY_NS;
-		else
-			set->is_first = false;
+	if (is_worked_on(set) && !pin_state_off() &&
+	    has_room(set, pin_range_length(range), paid))
+		error = pin_keys_create_ahead(set, range);
+	if (error && error != EFAULT && error != PIN_TOO_LARGE && error != PIN_OVER_LIMIT &&
+	    !pin_ibverbs_out_of_room(error)) {
+		set->is_first &= pin_access_set_is_in_use(set);
+		set->n_needed = PIN_IN_USE - 1;
 	}
 	pthread_rwlock_unlock(&set->domain->lock);
 	registering_ns += used_ns();
 }
 
-/* A border of granules in about the middle, or of the block that crosses that. */
+/* A border of granules, or pages, in about the middle, or of the block that crosses that. */
 static uintptr_t middle_of(struct pin_range cell)
 {
-	uintptr_t end = PIN_ALIGN_DOWN(cell.end - 1, PIN_GRANULE),
-		  half = PIN_ALIGN_UP(cell.start + pin_range_length(cell) / 2, PIN_GRANULE),
+	size_t length = pin_range_length(cell),
+	       unit = length > PIN_GRANULE ? PIN_GRANULE : PIN_PAGE;
+	uintptr_t end = PIN_ALIGN_DOWN(cell.end - 1, unit),
+		  half = PIN_ALIGN_UP(cell.start + length / 2, unit),
 		  middle = half < end ? half : end;
 	struct pin_range block = pin_block_at_or_below(middle - 1, cell.start);
 
@@ -126,55 +138,56 @@ static uintptr_t middle_of(struct pin_range cell)
 	return block.end < cell.end ? block.end : middle;
 }
 
-/*
- * Whether the memory regions that one over the range would replace may be: where blocks come
- * and go, and nobody makes requests, the same memory would be pinned again and again. What may
- * not is left to requests. Bytes count, in all sets together: of what no request has used since
- * it was registered, so many may be replaced, and a few times what requests have used. A much
- * longer one stays: without it each of its cells would be registered, and its block again.
- */
-static bool may_replace(struct pin_access_set *set, struct pin_range range, size_t so_many)
+/* Whether one block has all of it, which nothing but a memory region of that size serves. */
+static bool is_block(struct pin_range cell)
 {
-	static size_t replaced, earned; /* bytes, so far */
-	size_t unused = 0, used = 0, most = pin_range_length(range) * PIN_MUCH_LARGER;
-	struct pin_entry *entry;
-	struct pin_walk walk;
+	struct pin_range block = pin_block_at_or_below(cell.start, cell.start);
 
-	pthread_mutex_lock(&set->lock);
-	for (walk = pin_entries_walk(set, range); (entry = pin_entries_next(set, &walk));) {
-		struct pin_region *region = &set->regions[entry - set->entries];
+	return block.start == cell.start && block.end >= cell.end;
+}
 
-		if (entry->length <= most && pin_entry_is_idle(set, entry))
-			*(region->used_at == region->made ? &unused : &used) += entry->length;
-	}
-	pthread_mutex_unlock(&set->lock);
-	if (replaced + unused > so_many + earned + used * PIN_MUCH_LARGER)
-		return false;
-	replaced += unused;
-	earned += used * PIN_MUCH_LARGER;
-	return true;
+/*
+ * Whether a cell is registered as one, not in parts. Of what is in use no more than a quarter
+ * is registered twice; of what is idle half, or as much as a block needs that lies across the
+ * borders of memory regions, which were those of blocks that have gone.
+ */
+static bool is_one(struct pin_range cell, struct pin_shares shares)
+{
+	size_t length = pin_range_length(cell);
+
+	return shares.used <= length / 4 && (shares.idle <= length / 2 || is_block(cell));
 }
 
 /*
  * A cell that is completely resident gets one memory region. The halves, quarters, ... of
- * another one do once no more of it becomes resident, down to granules.
+ * another one do once no more of it becomes resident: down to granules, and further beside what
+ * is registered.
  */
-static void register_cell(const struct look *look, struct pin_access_set *set,
-			  struct pin_range cell, bool is_quiet)
+static void register_cell(struct look *look, struct pin_access_set *set, struct pin_range cell,
+			  bool is_part)
 {
 	size_t length = pin_range_length(cell);
+	struct pin_shares shares;
 	uintptr_t middle;
+	bool fits;
 
-	if (!is_worked_on(set) || pin_granules_are_bare(cell) || pin_keys_is_served(set, cell))
+	if (!is_worked_on(set) || pin_granules_are_bare(cell) ||
+	    pin_keys_covers(set, cell, &shares))
 		return;
-	if (length <= set->domain->max_mr_size && length <= pin_budget_limit() &&
-	    pin_granules_are_resident(cell) && !pin_segments_meet(cell) &&
-	    may_replace(set, cell, look->spare)) {
-		register_range(set, cell);
-	} else if (is_quiet && length > PIN_GRANULE) {
+	fits = is_one(cell, shares);
+	if (fits && length <= set->domain->max_mr_size && length <= pin_budget_limit() &&
+	    pin_granules_are_resident(cell) && !pin_segments_meet(cell)) {
+		if ((!shares.idle && !is_part) || look->mends)
+			register_range(set, cell, shares.paid);
+		else
+			look->gaps += has_room(set, length, shares.paid) ? cell.start + length
+									 : 0;
+	} else if (look->is_quiet && !look->n_new &&
+		   length > (fits ? PIN_GRANULE : LEAST_PIECE)) {
 		middle = middle_of(cell);
-		register_cell(look, set, (struct pin_range){cell.start, middle}, true);
-		register_cell(look, set, (struct pin_range){middle, cell.end}, true);
+		is_part |= is_block(cell);
+		register_cell(look, set, (struct pin_range){cell.start, middle}, is_part);
+		register_cell(look, set, (struct pin_range){middle, cell.end}, is_part);
 	}
 }
 
@@ -192,7 +205,7 @@ static void visit_span(struct look *look, const struct pin_span *span)
 	look->n_new += pin_granules_probe(cell);
 	while (pin_cells_next(&cells, &cell))
 		for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
-			register_cell(look, set, cell, look->is_quiet && !look->n_new);
+			register_cell(look, set, cell, cells.is_part);
 }
 
 static void register_segments(void)
@@ -202,7 +215,7 @@ static void register_segments(void)
 
 		while (is_worked_on(set) && pin_segments_next_piece(piece.start, &piece))
 			if (!pin_granules_any(piece, PIN_IS_UNPINNABLE))
-				register_range(set, piece);
+				register_range(set, piece, 0);
 	}
 }
 
@@ -216,46 +229,70 @@ static void count_look(struct look *look)
 		}
 }
 
-/* In vain a quarter of the heap may be replaced, and a few times what requests waited for. */
+/* What is more than there is room for is deregistered, as the program may need that. */
+static void give_back(struct pin_access_set *set)
+{
+	for (uint32_t i = set->n_entries;
+	     i >= PIN_LISTS && !pin_allowance_has_room(set->domain, 0); i--) {
+		bool is_ahead;
+
+		pthread_mutex_lock(&set->lock);
+		is_ahead = set->regions[i].is_ahead;
+		pthread_mutex_unlock(&set->lock);
+		if (is_ahead && pin_entry_is_idle(set, &set->entries[i]))
+			pin_entry_evict(set, &set->entries[i]);
+	}
+}
+
 static void look_at_all(struct look *look)
 {
 	uint64_t ahead = pin_state.ahead;
+	bool is_on = false;
 
 	count_look(look);
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));) {
 		pthread_rwlock_rdlock(&set->domain->lock);
 		pin_entries_deregister_withdrawn(set);
 		pthread_rwlock_unlock(&set->domain->lock);
+		is_on |= is_worked_on(set);
 	}
 	pin_evict_excess(0);
 	look->cell = pin_choice_cell_size(pin_budget_limit());
-	look->spare = pin_span_bytes() / 4 + pin_state.awaited * PIN_MUCH_LARGER;
 	register_segments();
-	for (uint32_t i = pin_span_count(); i--;)
+	for (uint32_t i = is_on ? pin_span_count() : 0; i--;)
 		visit_span(look, pin_span_get(i));
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
+		give_back(set);
 	look->has_more |= pin_state.ahead != ahead;
 }
 
 static void *run_ahead(void *unused)
 {
-	uint64_t pause = FIRST_PAUSE_MS, least, new_at = 0, retried_at = 0;
+	uint64_t pause = FIRST_PAUSE_MS, least, new_at = 0, retried_at = 0, gaps_at = 0,
+		 same_at = 0;
+	uintptr_t gaps = 0;
+	bool mends = false;
 
 	for (uint32_t seen = 0, now = 0;; seen = now) {
 		uint64_t began = used_ns(), registering = registering_ns;
-		struct look look = {.is_quiet = pin_os_now_ns() - new_at >= QUIET_NS};
+		uint64_t time = pin_os_now_ns();
+		struct look look = {.is_quiet = time - new_at >= QUIET_NS, .mends = mends};
 
 		now = pin_state_changes();
 		look_at_all(&look);
 		new_at = look.n_new ? pin_os_now_ns() : new_at;
+		gaps_at = gaps && !mends ? gaps_at : time;
+		same_at = look.gaps == gaps ? same_at : time;
+		gaps = look.gaps;
+		mends = gaps && (time - same_at >= SAME_NS || time - gaps_at >= LONGEST_NS);
 		registering = registering_ns - registering;
 		least = (used_ns() - began - registering) * TIMES_LOOKING / 1000000;
 		least += registering * TIMES_REGISTERING / 1000000 + FIRST_PAUSE_MS;
 		pin_os_sleep_ms(least < LAST_PAUSE_MS ? least : LAST_PAUSE_MS);
-		/* Once there is room again it looks once more at least; at the end never. */
-		if (is_short())
-			pause = LAST_PAUSE_MS / 2;
-		else if (now != seen || !look.is_quiet || look.n_new || look.has_more)
+		if (now != seen || !look.is_quiet || look.n_new || look.has_more || mends)
 			pause = FIRST_PAUSE_MS;
+		else if (gaps)
+			pause = LAST_PAUSE_MS / 8;
 		else
 			pause = 2 * pause <= LAST_PAUSE_MS ? 2 * pause : UINT64_MAX;
 		pin_state_await_change(now, pause);

@@ -21,7 +21,7 @@ struct pin_cells pin_cells_of(const struct pin_span *span, size_t size)
 {
 	struct pin_range all = pin_range_of_span(span);
 
-	return (struct pin_cells){size, all.start, all.end, {UINTPTR_MAX, UINTPTR_MAX}};
+	return (struct pin_cells){size, all.start, all.end, {UINTPTR_MAX, UINTPTR_MAX}, false};
 }
 
 /*
@@ -40,6 +40,7 @@ bool pin_cells_next(struct pin_cells *it, struct pin_range *cell)
 	    !pin_granules_are_bare((struct pin_range){border - 1, border + 1}))
 		it->block = pin_block_at_or_below(border - 1, it->start);
 	/* The block that crosses the border. */
+	it->is_part = it->block.start < border && it->block.end > it->end;
 	if (it->block.start < border && it->block.end > border && it->block.end <= it->end)
 		border = it->block.end - it->block.start >= PIN_GRANULE &&
 					 it->block.end < it->end

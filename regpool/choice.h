@@ -9,7 +9,7 @@
  * block that crosses a multiple of that size belongs to one cell, and has one to itself if it
  * is large. So a memory region covers each buffer from its beginning to its end, whatever its
  * size, and no page is in two. When blocks have gone and others cross the borders, the cells
- * are others, too: what was registered for the former is replaced (keys.h).
+ * are others, too: each block that no memory region covers gets its own (ahead.c).
  *
  * Use: an access set is in use once its fourth request had to be registered, or if it is the
  * first one and the registrar has looked four times. Nothing is registered ahead in others.
@@ -41,6 +41,7 @@ struct pin_cells {
 	uintptr_t start, end; /* of what is left of the span */
 	struct pin_range
 		block; /* the last one that begins below where a border was looked for */
+	bool is_part;  /* the cell is within that */
 };
 struct pin_cells pin_cells_of(const struct pin_span *span, size_t size);
 bool pin_cells_next(struct pin_cells *it, struct pin_range *cell);

@@ -273,6 +273,7 @@ int pin_domain_enable(struct ibv_pd *pd, unsigned access)
 	if (why_not)
 		return pin_state_error(why_not);
 	set->n_needed = PIN_IN_USE;
+	set->spent = 0;
 	pin_state_changed();
 	return 0;
 }

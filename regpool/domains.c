@@ -70,6 +70,7 @@ static bool init_slot(struct pin_domain *domain, const char *device)
 				      PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	failed = pthread_rwlock_init(&domain->lock, &attributes);
 	pthread_rwlockattr_destroy(&attributes);
+	domain->room = INT64_MAX;
 	pin_format(domain->device, sizeof domain->device, "%s", device);
 	domain->access_sets = pin_table_at(&access_sets, struct pin_access_set,
 					   i * PIN_ACCESS_SETS);

@@ -63,6 +63,7 @@ struct pin_access_set {
 	_Atomic bool armed;
 	_Atomic bool is_first;	   /* no other set was armed: looks count as requests */
 	_Atomic uint32_t n_needed; /* requests that had to be registered, up to PIN_IN_USE */
+	_Atomic int64_t spent;	   /* bytes, of the allowance (allowance.h) */
 	pthread_mutex_t lock;	   /* guards the following and which entries are found */
 	uint32_t furthest;	   /* the root of the tree of entries (entries.c) */
 } __attribute__((aligned(64)));
@@ -85,6 +86,8 @@ struct pin_domain {
 	_Atomic size_t max_mr_size; /* bytes */
 	_Atomic uint64_t created;   /* real registrations, for the report */
 	_Atomic size_t registered, registered_peak;
+	_Atomic size_t ahead; /* bytes of them that no request has waited for */
+	_Atomic int64_t room; /* for these on its adapter; INT64_MAX: no error has shown any */
 };
 
 /*

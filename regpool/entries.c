@@ -3,7 +3,6 @@
 
 #include "regpool/entries.h"
 #include "allocator/os.h"
-#include "regpool/choice.h"
 #include "regpool/register.h"
 #include "regpool/threads.h"
 
@@ -187,11 +186,13 @@ static bool has_granule(const struct pin_entry *entry, uintptr_t start)
 void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry)
 {
 	struct pin_range range = pin_entry_range(entry), all = pin_range_granules(range), part;
+	_Atomic uint32_t *slot;
 
 	pin_assert_locked(&set->lock);
 	for (uintptr_t g = all.start; g < all.end; g += PIN_GRANULE) {
 		struct pin_entry *other = &set->entries[*cover_at(set, g)];
 		bool is_whole = has_granule(entry, g);
+		struct pin_entry *named = is_whole ? NULL : entry;
 
 		/* One that has all of it, and this one, is found instead. */
 		if (other->n_found && pin_range_has(pin_entry_range(other), range))
@@ -199,8 +200,9 @@ void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry)
 		if (is_whole || !has_granule(other, g))
 			set_cover(set, cover_at(set, g), entry);
 		part = pin_range_common(range, (struct pin_range){g, g + PIN_GRANULE});
+		slot = page_at(set, part.start);
 		for (uintptr_t p = part.start; p < part.end; p += PIN_PAGE)
-			set_cover(set, page_at(set, p), is_whole ? NULL : entry);
+			set_cover(set, slot++, named);
 	}
 }
 
@@ -273,7 +275,7 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 		return NULL;
 	entry = &set->entries[number];
 	pin_entry_move(set, number, PIN_OTHERS);
-	set->regions[number].is_stale = false;
+	set->regions[number].is_stale = set->regions[number].is_ahead = false;
 	set_range(set, entry, range);
 	atomic_store(&entry->state, PIN_ENTRY_BUSY);
 	return entry;
@@ -323,14 +325,18 @@ void pin_entries_note_error(const char *device, int error)
 void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t state)
 {
 	bool stays = state || pin_entry_has_users(set, entry, 1);
+	struct pin_region *region = &set->regions[number_of(set, entry)];
 
 	pthread_mutex_lock(&set->lock);
 	PIN_ASSERT(entry->state == PIN_ENTRY_BUSY && !entry->n_found);
-	if (!state)
+	if (!state) {
 		unlink_entry(set, entry);
+		set->domain->ahead -= region->is_ahead ? entry->length : 0;
+		region->pays = 0;
+	}
 	set_state_and_wake(entry, state);
 	pin_entry_move(set, number_of(set, entry), stays ? PIN_LEAVING : PIN_UNUSED);
-	if (state && !set->regions[entry - set->entries].is_stale)
+	if (state && !region->is_stale)
 		pin_entry_publish(set, entry);
 	pthread_mutex_unlock(&set->lock);
 }
@@ -422,18 +428,20 @@ bool pin_entries_in_use(struct pin_access_set *set)
 void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range,
 			  const struct pin_entry *kept)
 {
-	size_t most = kept ? kept->length * PIN_MUCH_LARGER : 0;
 	struct pin_entry *entry;
 	struct pin_walk walk;
 
 	pthread_mutex_lock(&set->lock);
 	walk = pin_entries_walk(set, range);
-	while ((entry = pin_entries_next(set, &walk)))
-		if (!kept ||
-		    (entry != kept && entry->length <= most && pin_entry_is_idle(set, entry))) {
+	while ((entry = pin_entries_next(set, &walk))) {
+		struct pin_range common = pin_range_common(range, pin_entry_range(entry));
+
+		if (!kept || (entry != kept && pin_range_length(common) > entry->length / 4 &&
+			      pin_entry_is_idle(set, entry))) {
 			set->regions[entry - set->entries].is_stale = true;
 			unpublish_entry(set, entry);
 		}
+	}
 	pthread_mutex_unlock(&set->lock);
 }
 

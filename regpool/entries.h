@@ -60,10 +60,11 @@ struct pin_region {
 	struct ibv_mr *mr;	  /* the real memory region */
 	struct pin_mr_copy copy;  /* of it, for proxies */
 	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
-	uint32_t made;		  /* used_at when it was registered */
+	_Atomic uint32_t pays;	  /* pages, for what replaces it */
 	/* Guarded by the set's lock: */
-	uint32_t before, after : 31; /* in its list: numbers */
+	uint32_t before, after : 30; /* in its list: numbers */
 	uint32_t is_stale : 1; /* not found: no adapter, or some of its pages were replaced */
+	uint32_t is_ahead : 1; /* no request has waited for it */
 	struct pin_sides {
 		uint32_t at[2]; /* numbers, or 0 */
 	} below;		/* in the tree of entries.c */
@@ -175,8 +176,8 @@ void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry);
 
 /*
  * The program has replaced pages: memory regions that overlap the range serve no more requests.
- * With `kept`, which has all of the range, the others that are idle and not much longer serve
- * none.
+ * With `kept`, which has all of the range, the others serve none that are idle and have more
+ * than a quarter of their bytes in it.
  */
 void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range,
 			  const struct pin_entry *kept);

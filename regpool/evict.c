@@ -3,6 +3,7 @@
 
 #include "regpool/evict.h"
 #include "allocator/os.h"
+#include "regpool/allowance.h"
 #include "regpool/budget.h"
 #include "regpool/entries.h"
 #include "regpool/state.h"
@@ -191,8 +192,7 @@ bool pin_evict_for(const char *device, size_t n_bytes, int error, bool waits)
 	locked = pin_os_memlock_limit();
 	if (!pin_ibverbs_out_of_room(error) || n_bytes > locked)
 		return false;
-	return evict(error == ENOMEM && locked != SIZE_MAX ? NULL : device,
-		     n_bytes ? n_bytes : PIN_GRANULE, waits);
+	return evict(error == ENOMEM && locked != SIZE_MAX ? NULL : device, n_bytes, waits);
 }
 
 /* How often a call is made again at most: others may take each time what was evicted for it. */
@@ -200,18 +200,22 @@ bool pin_evict_for(const char *device, size_t n_bytes, int error, bool waits)
 
 struct pin_retry pin_retry_begin(const struct ibv_context *context, size_t n_bytes)
 {
-	return (struct pin_retry){pin_domain_device(context), n_bytes, n_bytes ? TIMES : 1,
+	return (struct pin_retry){pin_domain_device(context), n_bytes, TIMES,
 				  pin_state.destroyed};
 }
 
 bool pin_retry_evict(struct pin_retry *retry, int error)
 {
+	size_t n_bytes = PIN_GRANULE << (TIMES - retry->left), locked = pin_os_memlock_limit();
 	bool made = false;
 
+	n_bytes = retry->n_bytes ? retry->n_bytes : n_bytes < locked ? n_bytes : locked;
 	pin_entries_note_error(retry->device, error);
+	if (retry->left == TIMES)
+		pin_allowance_note_error(retry->device, error);
 	if (retry->left && pin_ibverbs_out_of_room(error)) {
 		retry->left--;
-		made = pin_evict_for(retry->device, retry->n_bytes, error, true) ||
+		made = pin_evict_for(retry->device, n_bytes, error, true) ||
 		       pin_state.destroyed != retry->destroyed;
 		retry->destroyed = pin_state.destroyed;
 	}

@@ -31,14 +31,15 @@ extern PIN_HIDDEN _Atomic uint32_t pin_evict_clock;
 
 /*
  * A call that takes n_bytes on this adapter has failed with this errno value: if that says that
- * there is no room, evicts as much at least, or all that is idle; a granule if n_bytes is 0,
- * which is unknown. Returns whether to make the call again. `waits` as above.
+ * there is no room, evicts as much at least, or all that is idle. Returns whether to make the
+ * call again. `waits` as above.
  */
 bool pin_evict_for(const char *device, size_t n_bytes, int error, bool waits);
 
 /*
- * The same for calls that are the program's own. One of known size is made again until nothing
- * is idle, as other threads may take what was evicted for it; one of unknown size once.
+ * The same for calls that are the program's own. One is made again until nothing is idle, as
+ * other threads may take what was evicted for it. One of unknown size, 0, first for a granule,
+ * and then for twice as much each time.
  */
 struct pin_retry {
 	const char *device; /* the adapter's name */

@@ -5,6 +5,8 @@
 #include "allocator/log.h"
 #include "allocator/os.h"
 #include "allocator/span.h"
+#include "regpool/allowance.h"
+#include "regpool/budget.h"
 #include "regpool/choice.h"
 #include "regpool/evict.h"
 #include "regpool/state.h"
@@ -14,8 +16,11 @@
 
 #include <errno.h>
 
-/* What may be in two memory regions, because one of them is in use, is 1 of so many parts. */
-#define MOST_TWICE 4
+/* For each byte that a request waits for, so many may be registered, that one among them. */
+static int64_t awaited_bytes(struct pin_range wanted)
+{
+	return (int64_t)pin_range_length(wanted) * 3;
+}
 
 /* Completes a BUSY entry of this thread with its memory region. */
 static void complete(struct pin_access_set *set, struct pin_entry *entry, struct ibv_mr *mr)
@@ -23,8 +28,7 @@ static void complete(struct pin_access_set *set, struct pin_entry *entry, struct
 	struct pin_region *region = &set->regions[entry - set->entries];
 
 	region->mr = mr;
-	region->made = atomic_fetch_add(&pin_evict_clock, 1) + 1;
-	region->used_at = region->made;
+	region->used_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
 	pin_register_copy(&region->copy, mr);
 	entry->lkey = mr->lkey;
 	entry->rkey = mr->rkey;
@@ -39,6 +43,8 @@ static struct ibv_mr *register_evicting(struct pin_access_set *set, struct pin_r
 	uint64_t began = pin_os_now_ns();
 	struct ibv_mr *mr = pin_register_range(set->domain, set->access, range, error);
 
+	if (!mr)
+		pin_allowance_note_error(set->domain->device, *error);
 	if (!mr && may_evict && pin_evict_for(set->domain->device, n_bytes, *error, false))
 		mr = pin_register_range(set->domain, set->access, range, error);
 	atomic_fetch_add_explicit(&pin_state.ns, pin_os_now_ns() - began, memory_order_relaxed);
@@ -68,6 +74,9 @@ static bool register_entry(struct pin_access_set *set, struct pin_entry *entry,
 		pin_entry_narrow(set, entry, range);
 		mr = register_evicting(set, range, may_evict, error);
 	}
+	if (mr || (!may_evict && pin_ibverbs_out_of_room(*error)))
+		set->spent += (int64_t)pin_range_length(range) -
+			      (may_evict ? awaited_bytes(wanted) : 0);
 	if (!mr) {
 		atomic_fetch_add(&pin_state.refused, 1);
 		/* Ahead of requests the program may just be replacing pages there. */
@@ -77,13 +86,12 @@ static bool register_entry(struct pin_access_set *set, struct pin_entry *entry,
 		return false;
 	}
 	*error = 0;
-	complete(set, entry, mr);
 	if (!may_evict) {
 		atomic_fetch_add(&pin_state.ahead, 1);
-		pin_entries_withdraw(set, range, entry);
-	} else {
-		atomic_fetch_add(&pin_state.awaited, pin_range_length(range));
 	}
+	complete(set, entry, mr);
+	if (!may_evict)
+		pin_entries_withdraw(set, range, entry);
 	pin_entries_deregister_withdrawn(set);
 	return true;
 }
@@ -91,7 +99,7 @@ static bool register_entry(struct pin_access_set *set, struct pin_entry *entry,
 /*
  * The range to register for a request: `range`, its own pages or the piece of a segment, with
  * those of idle memory regions of at most so many bytes that it overlaps, or else there would
- * be more and more. Caller holds the set's lock.
+ * be more and more; if the allowance covers these. Caller holds the set's lock.
  */
 static struct pin_range choose_range(struct pin_access_set *set, struct pin_range wanted,
 				     struct pin_range range, size_t most)
@@ -107,6 +115,9 @@ static struct pin_range choose_range(struct pin_access_set *set, struct pin_rang
 			range.start = idle.start < range.start ? idle.start : range.start;
 			range.end = idle.end > range.end ? idle.end : range.end;
 		}
+	if (most && pin_range_length(range) > pin_range_length(wanted) &&
+	    !pin_allowance_left(set, (int64_t)pin_range_length(range) - awaited_bytes(wanted)))
+		return wanted;
 	return pin_granules_any(range, PIN_IS_REPLACED | PIN_IS_UNPINNABLE) ? wanted : range;
 }
 
@@ -159,48 +170,72 @@ bool pin_keys_create(struct pin_access_set *set, const void *addr, size_t length
 	return action != IMPOSSIBLE;
 }
 
-/* Another memory region would be the second one for what is in use in others. */
-bool pin_keys_is_served(struct pin_access_set *set, struct pin_range range)
+/* Adds up the shares of memory regions in a range. Caller holds the set's lock. */
+static struct pin_shares share(struct pin_access_set *set, struct pin_range range, bool is_paid)
 {
-	size_t most = pin_range_length(range) / MOST_TWICE, used = 0;
+	struct pin_walk walk = pin_entries_walk(set, range);
+	struct pin_shares shares = {0, 0, 0};
 	struct pin_entry *entry;
-	struct pin_walk walk;
+
+	while ((entry = pin_entries_next(set, &walk))) {
+		struct pin_region *region = &set->regions[entry - set->entries];
+		bool is_idle = pin_entry_is_idle(set, entry);
+
+		*(is_idle ? &shares.idle : &shares.used) += pin_range_length(
+			pin_range_common(range, pin_entry_range(entry)));
+		shares.paid += is_idle ? (size_t)region->pays * PIN_PAGE : 0;
+		if (is_paid)
+			region->pays = 0;
+	}
+	return shares;
+}
+
+bool pin_keys_covers(struct pin_access_set *set, struct pin_range range,
+		     struct pin_shares *shares)
+{
 	bool has;
 
 	pthread_mutex_lock(&set->lock);
 	has = pin_entries_find(set, range, SIZE_MAX, NULL);
-	walk = pin_entries_walk(set, range);
-	while (!has && (entry = pin_entries_next(set, &walk)))
-		if (!pin_entry_is_idle(set, entry))
-			used += pin_range_length(
-				pin_range_common(range, pin_entry_range(entry)));
+	if (!has)
+		*shares = share(set, range, false);
 	pthread_mutex_unlock(&set->lock);
-	return has || used > most || pin_granules_any_replaced(range);
+	return has;
 }
 
-bool pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range)
+int pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range)
 {
-	struct pin_entry *entry;
-	int error = ENOMEM;
+	struct pin_entry *entry = NULL;
+	int error = 0;
 
-	if (pin_keys_is_served(set, range))
-		return true;
 	pthread_mutex_lock(&set->lock);
-	entry = pin_entry_allocate(set, range);
+	if (!pin_entries_find(set, range, SIZE_MAX, NULL)) {
+		set->spent -= (int64_t)share(set, range, true).paid;
+		entry = pin_entry_allocate(set, range);
+	}
+	if (entry) {
+		set->regions[entry - set->entries].is_ahead = true;
+		set->domain->ahead += entry->length;
+	}
 	pthread_mutex_unlock(&set->lock);
 	if (entry)
 		register_entry(set, entry, range, false, &error);
-	/* These say nothing of other ranges. */
-	return !error || error == EFAULT || error == PIN_TOO_LARGE;
+	return error;
 }
 
-/* Writes only a changed value: all threads share this cache line. */
-static void mark_used(struct pin_region *region)
+/*
+ * Memory that is requested in large parts is worth registering again when other blocks are
+ * there.
+ */
+static PIN_COLD struct pin_entry *note_use(struct pin_access_set *set, struct pin_entry *entry,
+					   size_t length)
 {
-	uint32_t now = atomic_load_explicit(&pin_evict_clock, memory_order_relaxed);
+	struct pin_region *region = &set->regions[entry - set->entries];
 
-	if (atomic_load_explicit(&region->used_at, memory_order_relaxed) != now)
-		atomic_store_explicit(&region->used_at, now, memory_order_relaxed);
+	region->used_at = pin_evict_clock;
+	if (length >= entry->length / 4)
+		region->pays = (uint32_t)(length / PIN_PAGE);
+	return entry;
 }
 
 /* Counts a user of an entry, if it covers the range. */
@@ -222,7 +257,9 @@ static inline struct pin_entry *use_if_covering(struct pin_access_set *set, uint
 		pin_keys_put(*user);
 		return NULL;
 	}
-	mark_used(&set->regions[number]);
+	/* Writes only a changed value: all threads share this cache line. */
+	if (PIN_UNLIKELY(set->regions[number].used_at != pin_evict_clock))
+		return note_use(set, entry, length);
 	return entry;
 }
 

@@ -17,17 +17,23 @@
 bool pin_keys_create(struct pin_access_set *set, const void *addr, size_t length);
 
 /*
- * Whether a range has all that it is going to get ahead of requests: a memory region covers it,
- * or nearly, or pages were replaced there.
+ * How many bytes of a range are in memory regions with users, and in others; and how long those
+ * of the others are that pay for what replaces them.
  */
-bool pin_keys_is_served(struct pin_access_set *set, struct pin_range range);
+struct pin_shares {
+	size_t used, idle, paid;
+};
+
+/* Finds these, and returns whether one memory region has all of the range. */
+bool pin_keys_covers(struct pin_access_set *set, struct pin_range range,
+		     struct pin_shares *shares);
 
 /*
- * As pin_keys_create(), ahead of requests, for a range that is resident. Replaces the idle
- * memory regions that it overlaps: they were made for blocks that have gone. Evicts nothing.
- * Returns false if there is no room.
+ * As pin_keys_create(), ahead of requests, for a range that is resident. The memory regions
+ * within it go, if they are idle: it is found instead. Evicts nothing. Returns 0 or an errno
+ * value.
  */
-bool pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range);
+int pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range);
 
 /*
  * Makes sure as pin_keys_create(), and counts one more user, until pin_keys_put(*user).

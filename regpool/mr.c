@@ -6,6 +6,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/span.h"
+#include "regpool/allowance.h"
 #include "regpool/budget.h"
 #include "regpool/domain.h"
 #include "regpool/foreign.h"
@@ -119,6 +120,8 @@ static struct ibv_mr *register_real(const struct request *request)
 	do {
 		mr = call_real(request);
 	} while (!mr && pin_retry_evict(&room, errno));
+	if (mr)
+		pin_allowance_note_own(room.device, (int64_t)request->length);
 	return mr;
 }
 
@@ -201,8 +204,11 @@ struct ibv_mr *pin_mr_register_buffer(struct ibv_pd *pd, struct ibv_buf *buf, vo
 static int deregister_real(struct ibv_mr *mr, int (*dereg_mr)(struct ibv_mr *mr))
 {
 	const struct ibv_context *context = mr->context;
+	int64_t length = (int64_t)mr->length;
 	int error = (dereg_mr ? dereg_mr : pin_ibverbs_of(context)->dereg_mr)(mr);
 
+	if (!error)
+		pin_allowance_note_own(pin_domain_device(context), -length);
 	pin_entries_note_error(pin_domain_device(context), error);
 	return error;
 }

@@ -79,7 +79,6 @@ struct pin_state {
 	struct pin_requests requests[PIN_LANES];
 	_Atomic uint64_t created; /* real registrations of heap memory */
 	_Atomic uint64_t ahead;	  /* those that no request waited for */
-	_Atomic uint64_t awaited; /* bytes of the others */
 	_Atomic uint64_t destroyed;
 	_Atomic uint64_t refused;  /* real registrations that failed */
 	_Atomic uint64_t evicted;  /* memory regions deregistered to make room */

@@ -324,8 +324,9 @@ static const struct test_case cases[] = {
 	GONE("or a change", "rereg:EIO c>0,64!EIO rereg:0"),
 	GONE("or a registration of the heap", "fail:100,EIO d=5g,64?unpinned!EIO"),
 	GONE("or memory regions cannot be evicted", "deny:EIO evict! deny:0"),
-	{"a cell is registered ahead in place of what is idle, unless much of it is in use",
-	 "a=0,128p .1g-1,2 b=256p,1p ahead:0,1g! live=3 -b ahead:0,1g live=2 bytes=1g+128p "
+	{"a cell is registered ahead in place of what is idle, of which it has much",
+	 "a=0,128p .1g-1,2 .256p,1p live=3 .1g-1p,9p live=3 bytes=138p ahead:0,1g live=3 "
+	 "bytes=1g+137p "
 	 "b=1g-1,2 live=3 ahead:0,1g! c=2g-1p,1g ahead:1g,1g -b b=2g,64 b~c"},
 	{"replaced pages are libibverbs', and what is next to them is not",
 	 "a=13g,3g enable:P A=14g,64/lrw replace:14g+5,1 B=14g,64/lrw!ENOENT "
