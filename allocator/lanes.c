@@ -192,7 +192,7 @@ static PIN_COLD void give_half(uint32_t lane, uint64_t run)
 						memory_order_seq_cst);
 		count_long(pages_of(word), -1);
 		if (word)
-			pin_map_give(&pin_map, page_of(word), pages_of(word));
+			pin_map_give(page_of(word), pages_of(word));
 	}
 	pin_mutex_unlock(&pin_map.lock);
 	count_long(pages_of(given), 1);
@@ -208,7 +208,7 @@ void pin_run_give(uint32_t page, uint32_t n_pages)
 	pin_page_set_state(page, PIN_STATE_NONE);
 	if (PIN_UNLIKELY(n_pages > LONG_MOST)) {
 		pin_mutex_lock(&pin_map.lock);
-		pin_map_give(&pin_map, page, n_pages);
+		pin_map_give(page, n_pages);
 		pin_mutex_unlock(&pin_map.lock);
 	} else if (PIN_UNLIKELY(!put(lane, word_of(page, n_pages)))) {
 		give_half(lane, word_of(page, n_pages));
@@ -221,7 +221,7 @@ static void give_word(_Atomic uint64_t *at, uint64_t run)
 	if (!run || !swap(at, run, 0))
 		return;
 	count_long(pages_of(run), -1);
-	pin_map_give(&pin_map, page_of(run), pages_of(run));
+	pin_map_give(page_of(run), pages_of(run));
 }
 
 static void give_words(_Atomic uint64_t *words, unsigned n)
@@ -255,11 +255,6 @@ size_t pin_lanes_hold(void)
 	return n;
 }
 
-static size_t touched(void)
-{
-	return pin_map.n_all - pin_map.n_bare;
-}
-
 /*
  * Shares of what was ever touched: what may be new before lanes are looked at once more, and
  * what they may hold then. With less at hand threads take each other's runs, which are in the
@@ -279,7 +274,7 @@ static int64_t n_due;
  */
 static bool may_touch(uint32_t n_pages)
 {
-	size_t n_touched = touched();
+	size_t n_touched = pin_map_touched();
 
 	if (n_touched + n_pages < touch_most)
 		return true;
@@ -313,7 +308,7 @@ static bool empty_next(uint32_t *next)
 	return true;
 }
 
-struct pin_map *pin_run_lock(uint32_t page)
+void pin_run_lock(uint32_t page)
 {
 	_Atomic uint64_t *words = lanes[lane_here()].words;
 	uint32_t end = page + pin_page(page)->length;
@@ -325,7 +320,6 @@ struct pin_map *pin_run_lock(uint32_t page)
 		if (word && (page_of(word) == end || page_of(word) + pages_of(word) == page))
 			give_word(&words[i], word);
 	}
-	return &pin_map;
 }
 
 /* --- requests --------------------------------------------------------------------------- */
@@ -336,8 +330,8 @@ static uint32_t take_from_lanes(const struct pin_run_need *need, size_t *n_used)
 	uint32_t lane = 0, page = 0;
 
 	while (!page && empty_next(&lane))
-		page = pin_map_take_used(&pin_map, need, n_used);
-	touch_most = page ? 0 : touched() + touched() / SHARE_NEW;
+		page = pin_map_take_used(need, n_used);
+	touch_most = page ? 0 : pin_map_touched() + pin_map_touched() / SHARE_NEW;
 	n_due = page ? n_due : 0;
 	return page;
 }
@@ -348,7 +342,7 @@ static uint32_t take_from_lanes(const struct pin_run_need *need, size_t *n_used)
 static void give_long(void)
 {
 	give_words(&lanes[lane_here()].words[LONG_SET], WAYS);
-	if (n_long * SHARE_OF_LONG <= (int64_t)touched())
+	if (n_long * SHARE_OF_LONG <= (int64_t)pin_map_touched())
 		return;
 	for (uint32_t lane = next_holding(0); lane < N_LANES; lane = next_holding(lane + 1))
 		give_words(&lanes[lane].words[LONG_SET], WAYS);
@@ -363,15 +357,15 @@ static uint32_t take_from_map(struct pin_run_need *need, size_t *n_used)
 	pin_mutex_lock(&pin_map.lock);
 	if (need->n_pages > SHORT_MOST)
 		give_long();
-	page = pin_map_take_used(&pin_map, need, n_used);
+	page = pin_map_take_used(need, n_used);
 	if (!page && !may_touch(need->n_pages))
 		page = take_from_lanes(need, n_used);
 	if (!page)
-		page = pin_map_take_new(&pin_map, need, n_used);
+		page = pin_map_take_new(need, n_used);
 	/* There is no more memory, or this request hesitates. */
 	need->any = !page && !need->only && need->way != PIN_WAY_HESITATES;
 	if (PIN_UNLIKELY(need->any))
-		page = pin_map_take_used(&pin_map, need, n_used);
+		page = pin_map_take_used(need, n_used);
 	if (PIN_UNLIKELY(!page))
 		page = take_from_lanes(need, n_used);
 	pin_mutex_unlock(&pin_map.lock);

@@ -33,7 +33,7 @@ void pin_run_give(uint32_t page, uint32_t n_pages);
  * Locks the map of a large block or segment that begins with this page, which then has what the
  * processor's lane holds beside it.
  */
-struct pin_map *pin_run_lock(uint32_t page);
+void pin_run_lock(uint32_t page);
 
 /* Pages that lanes hold. Other threads may be changing that. Lock-free, async-signal-safe. */
 size_t pin_lanes_hold(void);

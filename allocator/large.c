@@ -47,11 +47,11 @@ bool pin_large_free(void *block)
 }
 
 /* Extends a block into free memory behind it, or by growing the heap. */
-static bool extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used)
+static bool extend(uint32_t page, uint32_t n_pages, size_t *n_used)
 {
 	uint32_t has = pin_page(page)->length;
 
-	if (!pin_run_extend(map, page + has, n_pages - has, n_used))
+	if (!pin_run_extend(page + has, n_pages - has, n_used))
 		return false;
 	pin_page_set_length(page, n_pages);
 	return true;
@@ -62,7 +62,7 @@ static bool extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t 
  * its own; if it were copied elsewhere, the heap would have to hold both. Returns its new first
  * page, or 0. Both places are its own until it has been moved.
  */
-static uint32_t begin_slide(struct pin_map *map, uint32_t page, uint32_t needs)
+static uint32_t begin_slide(uint32_t page, uint32_t needs)
 {
 	uint32_t has = pin_page(page)->length, before = pin_run_before(page);
 	uint32_t behind = pin_run_at(page + has), to = page - before;
@@ -70,9 +70,9 @@ static uint32_t begin_slide(struct pin_map *map, uint32_t page, uint32_t needs)
 
 	if (!before || (uint64_t)before + has + behind < needs)
 		return 0;
-	pin_run_cut(map, to, to, before, &unused);
+	pin_run_cut(to, to, before, &unused);
 	if (before + has < needs)
-		pin_run_cut(map, page + has, page + has, needs - before - has, &unused);
+		pin_run_cut(page + has, page + has, needs - before - has, &unused);
 	pin_page_set_length(to, before + has < needs ? needs : before + has);
 	pin_page_set_state(page, PIN_STATE_NONE);
 	pin_page_set_state(to, PIN_STATE_TAKEN);
@@ -81,8 +81,7 @@ static uint32_t begin_slide(struct pin_map *map, uint32_t page, uint32_t needs)
 }
 
 /* Returns where the block is then; 0 if it has to be copied. Under the lock of its map. */
-static uint32_t grow(struct pin_map *map, uint32_t page, uint32_t needs, bool may_move,
-		     size_t *n_used)
+static uint32_t grow(uint32_t page, uint32_t needs, bool may_move, size_t *n_used)
 {
 	uint32_t has = pin_page(page)->length, to;
 	/* By quarters of a doubling, if it grows by little. */
@@ -90,13 +89,13 @@ static uint32_t grow(struct pin_map *map, uint32_t page, uint32_t needs, bool ma
 	uint32_t room = needs + (-needs & (step - 1)), used = has + pin_run_at(page + has);
 
 	if (used < needs && may_move) {
-		to = begin_slide(map, page, needs);
+		to = begin_slide(page, needs);
 		/* Copying touches nothing then. */
-		if (to || pin_run_fits(map, needs))
+		if (to || pin_run_fits(needs))
 			return to;
 	}
 	room = used >= needs && used < room ? used : room;
-	return extend(map, page, room, n_used) || extend(map, page, needs, n_used) ? page : 0;
+	return extend(page, room, n_used) || extend(page, needs, n_used) ? page : 0;
 }
 
 void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_used)
@@ -104,16 +103,15 @@ void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_use
 	uint32_t from = pin_page_of(block), page = from, needs = pin_pages_for(n_bytes), has;
 	size_t had = pin_large_usable(block), asked = pin_page(page)->asked;
 	void *copy = NULL;
-	struct pin_map *map;
 
 	PIN_ASSERT(pin_is_large(block));
 	*n_used = 0;
 	if (!needs)
 		return NULL;
 	if (n_bytes > had) {
-		map = pin_run_lock(page);
-		page = grow(map, page, needs, may_move, n_used);
-		pin_mutex_unlock(&map->lock);
+		pin_run_lock(page);
+		page = grow(page, needs, may_move, n_used);
+		pin_mutex_unlock(&pin_map.lock);
 	}
 	if (!page && may_move)
 		copy = pin_large_alloc(n_bytes, 1, PIN_WAY_GROWS, n_used);

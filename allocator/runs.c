@@ -122,9 +122,9 @@ static uint32_t find(const struct pin_fit *fit, uint32_t n_pages, uint32_t align
 
 /* --- runs ------------------------------------------------------------------------- */
 
-static struct pin_part *part_of(struct pin_map *map, uint32_t node)
+static struct pin_part *part_of(uint32_t node)
 {
-	return &map->parts[node % PIN_NODES];
+	return &pin_map.parts[node % PIN_NODES];
 }
 
 /*
@@ -134,16 +134,17 @@ static struct pin_part *part_of(struct pin_map *map, uint32_t node)
 #define SHARE_OF_NODE	6
 #define SHARE_OF_OTHERS 3
 
-static uint32_t find_used(struct pin_map *map, const struct pin_run_need *need)
+static uint32_t find_used(const struct pin_run_need *need)
 {
-	const struct pin_fit *own = &part_of(map, need->node)->used;
+	const struct pin_fit *own = &part_of(need->node)->used;
 	uint32_t page = find(own, need->n_pages, need->alignment);
-	bool others = need->any || (!need->only && (own->n * SHARE_OF_NODE < map->n_used ||
-						    (map->n_used - own->n) * SHARE_OF_OTHERS >
-							    map->n_all - map->n_bare));
+	bool others = need->any ||
+		      (!need->only &&
+		       (own->n * SHARE_OF_NODE < pin_map.n_used ||
+			(pin_map.n_used - own->n) * SHARE_OF_OTHERS > pin_map_touched()));
 
 	for (uint32_t node = 0; node < PIN_NODES && others && !page; node++)
-		page = find(&map->parts[node].used, need->n_pages, need->alignment);
+		page = find(&pin_map.parts[node].used, need->n_pages, need->alignment);
 	return page;
 }
 
@@ -154,26 +155,26 @@ static void pass(int64_t n_pages)
 	pin_runs_passed = true;
 }
 
-static inline void insert(struct pin_map *map, struct pin_part *part, uint32_t page,
-			  uint32_t n_pages, enum pin_run_state state)
+static inline void insert(struct pin_part *part, uint32_t page, uint32_t n_pages,
+			  enum pin_run_state state)
 {
-	pin_assert_held(&map->lock);
+	pin_assert_held(&pin_map.lock);
 	PIN_ASSERT(n_pages);
 	pin_page_set_length(page, n_pages);
 	pin_page_set_length(page + n_pages - 1, n_pages);
 	pin_page_set_state(page + n_pages - 1, state);
 	pin_page_set_state(page, state);
 	add_to_class(state == PIN_STATE_FREE ? &part->used : &part->bare, page);
-	*(state == PIN_STATE_FREE ? &map->n_used : &map->n_bare) += n_pages;
+	*(state == PIN_STATE_FREE ? &pin_map.n_used : &pin_map.n_bare) += n_pages;
 }
 
-static inline void delete (struct pin_map *map, struct pin_part *part, uint32_t page)
+static inline void delete (struct pin_part *part, uint32_t page)
 {
 	uint32_t n_pages = pin_page(page)->length;
 	enum pin_run_state state = pin_page_state(page);
 
-	pin_assert_held(&map->lock);
-	*(state == PIN_STATE_FREE ? &map->n_used : &map->n_bare) -= n_pages;
+	pin_assert_held(&pin_map.lock);
+	*(state == PIN_STATE_FREE ? &pin_map.n_used : &pin_map.n_bare) -= n_pages;
 	take_from_class(state == PIN_STATE_FREE ? &part->used : &part->bare, page);
 	pin_page_set_state(page, PIN_STATE_NONE);
 	pin_page_set_state(page + n_pages - 1, PIN_STATE_NONE);
@@ -194,24 +195,24 @@ static uint32_t behind(const struct pin_span *span, uint32_t page, enum pin_run_
 								     : 0;
 }
 
-static void give(struct pin_map *map, uint32_t page, uint32_t n_pages, enum pin_run_state state)
+static void give(uint32_t page, uint32_t n_pages, enum pin_run_state state)
 {
 	const struct pin_span *span = span_of(page);
-	struct pin_part *part = part_of(map, span->node);
+	struct pin_part *part = part_of(span->node);
 	uint32_t n_before = before(span, page, state);
 	uint32_t n_behind = behind(span, page + n_pages, state);
 
 	if (n_before)
-		delete (map, part, page - n_before);
+		delete (part, page - n_before);
 	if (n_behind)
-		delete (map, part, page + n_pages);
-	insert(map, part, page - n_before, n_before + n_pages + n_behind, state);
+		delete (part, page + n_pages);
+	insert(part, page - n_before, n_before + n_pages + n_behind, state);
 }
 
-void pin_map_give(struct pin_map *map, uint32_t page, uint32_t n_pages)
+void pin_map_give(uint32_t page, uint32_t n_pages)
 {
 	pass(-(int64_t)n_pages);
-	give(map, page, n_pages, PIN_STATE_FREE);
+	give(page, n_pages, PIN_STATE_FREE);
 }
 
 uint32_t pin_run_before(uint32_t page)
@@ -224,31 +225,30 @@ uint32_t pin_run_at(uint32_t page)
 	return behind(span_of(page - 1), page, PIN_STATE_FREE);
 }
 
-bool pin_run_fits(struct pin_map *map, uint32_t n_pages)
+bool pin_run_fits(uint32_t n_pages)
 {
 	struct pin_run_need need = {.n_pages = n_pages, .alignment = 1, .node = pin_os_node()};
 
-	return find_used(map, &need);
+	return find_used(&need);
 }
 
 /* Pages of a granule. */
 #define TOLD_SHIFT (PIN_GRANULE_SHIFT - PIN_UNIT_SHIFT)
 
-void pin_run_cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_pages,
-		 size_t *n_used)
+void pin_run_cut(uint32_t page, uint32_t at, uint32_t n_pages, size_t *n_used)
 {
-	struct pin_part *part = part_of(map, span_of(page)->node);
+	struct pin_part *part = part_of(span_of(page)->node);
 	uint32_t end = at + n_pages, used = at, next;
 	enum pin_run_state state;
 
 	for (; page < end; page = next) {
 		state = pin_page_state(page);
 		next = page + pin_page(page)->length;
-		delete (map, part, page);
+		delete (part, page);
 		if (page < at)
-			insert(map, part, page, at - page, state);
+			insert(part, page, at - page, state);
 		if (next > end)
-			insert(map, part, end, next - end, state);
+			insert(part, end, next - end, state);
 		if (state == PIN_STATE_FREE)
 			used = next < end ? next : end;
 	}
@@ -258,22 +258,21 @@ void pin_run_cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_pag
 	pass(n_pages);
 }
 
-uint32_t pin_map_take_used(struct pin_map *map, const struct pin_run_need *need, size_t *n_used)
+uint32_t pin_map_take_used(const struct pin_run_need *need, size_t *n_used)
 {
-	uint32_t page = find_used(map, need), at;
+	uint32_t page = find_used(need), at;
 
 	if (!page)
 		return 0;
 	at = (uint32_t)aligned(page, need->alignment);
-	pin_run_cut(map, page, at, need->n_pages, n_used);
+	pin_run_cut(page, at, need->n_pages, n_used);
 	return at;
 }
 
 /* --- growth ----------------------------------------------------------------------- */
 
 /* To a span of a node, or to a new one. */
-static bool add_memory(struct pin_map *map, uint32_t node, struct pin_span **span,
-		       size_t n_bytes, size_t room)
+static bool add_memory(uint32_t node, struct pin_span **span, size_t n_bytes, size_t room)
 {
 	uint32_t page, end;
 	char *p;
@@ -286,8 +285,8 @@ static bool add_memory(struct pin_map *map, uint32_t node, struct pin_span **spa
 	end = page + (uint32_t)(n_bytes >> PIN_UNIT_SHIFT);
 	/* The heap's first page is no memory: 0 is the number of none. */
 	page = page ? page : 1;
-	map->n_all += end - page;
-	give(map, page, end - page, PIN_STATE_BARE);
+	pin_map.n_all += end - page;
+	give(page, end - page, PIN_STATE_BARE);
 	return true;
 }
 
@@ -308,9 +307,9 @@ static bool add_memory(struct pin_map *map, uint32_t node, struct pin_span **spa
  */
 #define SHARE_OF_ROOM 4096
 
-static size_t min_step(const struct pin_map *map)
+static size_t min_step(void)
 {
-	size_t step = (map->n_all << PIN_UNIT_SHIFT) / SHARE_OF_MAP;
+	size_t step = (pin_map.n_all << PIN_UNIT_SHIFT) / SHARE_OF_MAP;
 	size_t most = pin_reserve.memory / MAX_SHARE_OF_LIMIT;
 	size_t first = FIRST_STEP < most ? FIRST_STEP : most;
 
@@ -320,14 +319,14 @@ static size_t min_step(const struct pin_map *map)
 	return step < MOST_STEP ? step : MOST_STEP;
 }
 
-static bool grow_by_step(struct pin_map *map, uint32_t node, size_t n_lacking)
+static bool grow_by_step(uint32_t node, size_t n_lacking)
 {
-	size_t step = min_step(map), room = pin_reserve.memory / SHARE_OF_ROOM;
+	size_t step = min_step(), room = pin_reserve.memory / SHARE_OF_ROOM;
 
-	struct pin_span **span = &part_of(map, node)->span;
+	struct pin_span **span = &part_of(node)->span;
 
-	return (n_lacking < step && add_memory(map, node, span, step, room)) ||
-	       add_memory(map, node, span, n_lacking, room);
+	return (n_lacking < step && add_memory(node, span, step, room)) ||
+	       add_memory(node, span, n_lacking, room);
 }
 
 /* --- new memory ------------------------------------------------------------------- */
@@ -351,21 +350,20 @@ static struct place place_from(uint32_t from, uint32_t bare, const struct pin_ru
 }
 
 /* Of what is handed out the part that nobody has touched may become huge pages. */
-static void enter(struct pin_map *map, uint32_t page, uint32_t end, bool is_slab, size_t n_used)
+static void enter(uint32_t page, uint32_t end, bool is_slab, size_t n_used)
 {
-	pin_huge_enter(&map->huge[is_slab], is_slab,
-		       page + (uint32_t)(n_used >> PIN_UNIT_SHIFT), end,
-		       map->n_all - map->n_bare);
+	pin_huge_enter(&pin_map.huge[is_slab], is_slab,
+		       page + (uint32_t)(n_used >> PIN_UNIT_SHIFT), end, pin_map_touched());
 }
 
-static uint32_t take_place(struct pin_map *map, const struct pin_run_need *need,
-			   const struct place *place, size_t *n_used)
+static uint32_t take_place(const struct pin_run_need *need, const struct place *place,
+			   size_t *n_used)
 {
 	uint32_t at = (uint32_t)place->at;
 
-	pin_run_cut(map, place->page, at, need->n_pages, n_used);
+	pin_run_cut(place->page, at, need->n_pages, n_used);
 	if (need->n_pages < 1u << TOLD_SHIFT)
-		enter(map, at, at + need->n_pages, need->is_slab, *n_used);
+		enter(at, at + need->n_pages, need->is_slab, *n_used);
 	return at;
 }
 
@@ -413,7 +411,7 @@ static uint32_t free_from(const struct pin_span *span, uint32_t page)
 	return p - page;
 }
 
-static bool extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used)
+static bool extend(uint32_t page, uint32_t n_pages, size_t *n_used)
 {
 	struct pin_span *span = (struct pin_span *)span_of(page - 1), *grown = span;
 	uint32_t has = free_from(span, page), node = span->node;
@@ -421,20 +419,19 @@ static bool extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t 
 	size_t lacks = (size_t)(n_pages - has) << PIN_UNIT_SHIFT;
 
 	if (has < n_pages && is_last)
-		(void)(span == part_of(map, node)->span
-			       ? grow_by_step(map, node, lacks)
-			       : add_memory(map, node, &grown, lacks, 0));
+		(void)(span == part_of(node)->span ? grow_by_step(node, lacks)
+						   : add_memory(node, &grown, lacks, 0));
 	if (free_from(span, page) < n_pages)
 		return false;
-	pin_run_cut(map, page, page, n_pages, n_used);
+	pin_run_cut(page, page, n_pages, n_used);
 	return true;
 }
 
-bool pin_run_extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used)
+bool pin_run_extend(uint32_t page, uint32_t n_pages, size_t *n_used)
 {
-	if (!extend(map, page, n_pages, n_used))
+	if (!extend(page, n_pages, n_used))
 		return false;
-	enter(map, page, page + n_pages, false, *n_used);
+	enter(page, page + n_pages, false, *n_used);
 	return true;
 }
 
@@ -446,41 +443,39 @@ bool pin_run_extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t
 #define LEAST_OWN    (PIN_MIB / PIN_UNIT)
 #define SHARE_OF_OWN 256
 
-static uint32_t take_own(struct pin_map *map, const struct pin_run_need *need, size_t *n_used)
+static uint32_t take_own(const struct pin_run_need *need, size_t *n_used)
 {
-	size_t n = (size_t)need->n_pages << PIN_UNIT_SHIFT, touched = map->n_all - map->n_bare;
+	size_t n = (size_t)need->n_pages << PIN_UNIT_SHIFT;
 	struct pin_span *own = NULL;
 	uint32_t page = 0;
 
-	if (need->n_pages >= LEAST_OWN && need->n_pages >= touched / SHARE_OF_OWN &&
-	    add_memory(map, need->node, &own, n,
-		       n + pin_reserve.memory / (4 * SHARE_OF_ROOM))) {
+	if (need->n_pages >= LEAST_OWN && need->n_pages >= pin_map_touched() / SHARE_OF_OWN &&
+	    add_memory(need->node, &own, n, n + pin_reserve.memory / (4 * SHARE_OF_ROOM))) {
 		page = pin_page_of((void *)own->start);
-		take_place(map, need, &(struct place){page, page, need->n_pages, 0}, n_used);
+		take_place(need, &(struct place){page, page, need->n_pages, 0}, n_used);
 	}
 	return page;
 }
 
 /* A long used run, and new memory behind it: of a block that had a span of its own, most often.
  */
-static uint32_t take_longest(struct pin_map *map, const struct pin_run_need *need,
-			     size_t *n_used)
+static uint32_t take_longest(const struct pin_run_need *need, size_t *n_used)
 {
 	unsigned class = PIN_FIT_CLASSES;
 	uint32_t page = 0, n_pages;
 	size_t more;
 
 	while (!page && class_of(LEAST_OWN) < class)
-		page = part_of(map, need->node)->used.first[--class];
+		page = part_of(need->node)->used.first[--class];
 	n_pages = page ? pin_page(page)->length : 0;
 	if (!page || need->alignment > 1 || n_pages >= need->n_pages)
 		return 0;
-	pin_run_cut(map, page, page, n_pages, n_used);
-	if (extend(map, page + n_pages, need->n_pages - n_pages, &more)) {
+	pin_run_cut(page, page, n_pages, n_used);
+	if (extend(page + n_pages, need->n_pages - n_pages, &more)) {
 		*n_used += more;
 		return page;
 	}
-	pin_map_give(map, page, n_pages);
+	pin_map_give(page, n_pages);
 	return 0;
 }
 
@@ -496,7 +491,7 @@ static struct place place_on(const struct pin_part *part, const struct pin_run_n
 #define LONG_NEED 1024
 
 /* The span may have to go on elsewhere, and then lack more. */
-uint32_t pin_map_take_new(struct pin_map *map, const struct pin_run_need *need, size_t *n_used)
+uint32_t pin_map_take_new(const struct pin_run_need *need, size_t *n_used)
 {
 	uint32_t page = 0;
 	bool others = !need->only && need->n_pages >= LONG_NEED;
@@ -504,18 +499,18 @@ uint32_t pin_map_take_new(struct pin_map *map, const struct pin_run_need *need, 
 	struct place place, other;
 	bool is_full = false;
 
-	if (need->way == PIN_WAY_HESITATES && map->n_used >= need->n_pages)
+	if (need->way == PIN_WAY_HESITATES && pin_map.n_used >= need->n_pages)
 		return 0;
 	if (pin_span_count() > 1)
-		page = take_longest(map, need, n_used);
+		page = take_longest(need, n_used);
 	if (!page && need->way == PIN_WAY_GROWS)
-		page = take_own(map, need, n_used);
+		page = take_own(need, n_used);
 	if (page)
 		return page;
 	for (;;) {
 		place.n_new = NO_PLACE;
 		for (uint32_t i = 0; i <= (others ? PIN_NODES : 0); i++) {
-			struct pin_part *part = part_of(map, i ? i - 1 : need->node);
+			struct pin_part *part = part_of(i ? i - 1 : need->node);
 
 			other = is_full ? place_in_bare(part, need) : place_on(part, need);
 			if (!i || other.n_new + need->n_pages / 4 < place.n_new) {
@@ -524,9 +519,9 @@ uint32_t pin_map_take_new(struct pin_map *map, const struct pin_run_need *need, 
 			}
 		}
 		if (!place.n_lacking)
-			return place.page ? take_place(map, need, &place, n_used) : 0;
+			return place.page ? take_place(need, &place, n_used) : 0;
 		/* The last memory may be another node's. */
-		is_full = !grow_by_step(map, node, (size_t)place.n_lacking << PIN_UNIT_SHIFT);
+		is_full = !grow_by_step(node, (size_t)place.n_lacking << PIN_UNIT_SHIFT);
 		others |= is_full && !need->only;
 	}
 }

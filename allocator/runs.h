@@ -66,6 +66,12 @@ struct pin_map {
 
 extern PIN_HIDDEN struct pin_map pin_map;
 
+/* Pages that were ever touched. */
+static inline size_t pin_map_touched(void)
+{
+	return pin_map.n_all - pin_map.n_bare;
+}
+
 /* Pages that the map has handed out: of blocks, slabs and segments, and of what lanes hold. */
 extern PIN_HIDDEN _Atomic int64_t pin_runs_out;
 
@@ -77,31 +83,29 @@ extern __thread bool pin_runs_passed PIN_HIDDEN __attribute__((tls_model("initia
  * the first page; 0, which is never one, if there is none. Set *n_used to how many bytes from
  * its start may have been used before; the rest are zeroes.
  */
-uint32_t pin_map_take_used(struct pin_map *map, const struct pin_run_need *need,
-			   size_t *n_used);
-uint32_t pin_map_take_new(struct pin_map *map, const struct pin_run_need *need, size_t *n_used);
+uint32_t pin_map_take_used(const struct pin_run_need *need, size_t *n_used);
+uint32_t pin_map_take_new(const struct pin_run_need *need, size_t *n_used);
 
 /* Gives used pages back. They need not be a run as it was taken. */
-void pin_map_give(struct pin_map *map, uint32_t page, uint32_t n_pages);
+void pin_map_give(uint32_t page, uint32_t n_pages);
 
 /* Pages of used free memory that the map has directly before a page, and from a page on. */
 uint32_t pin_run_before(uint32_t page);
 uint32_t pin_run_at(uint32_t page);
 
 /* Whether the map has a free run of so many pages of used memory. */
-bool pin_run_fits(struct pin_map *map, uint32_t n_pages);
+bool pin_run_fits(uint32_t n_pages);
 
 /*
  * Takes [at, at + n_pages) out of free runs, one behind the other, of which the first begins at
  * `page`. There must be so many.
  */
-void pin_run_cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_pages,
-		 size_t *n_used);
+void pin_run_cut(uint32_t page, uint32_t at, uint32_t n_pages, size_t *n_used);
 
 /*
  * Takes n_pages from `page` on, which may be bare, and may be where the heap grows. Returns
  * whether that worked.
  */
-bool pin_run_extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used);
+bool pin_run_extend(uint32_t page, uint32_t n_pages, size_t *n_used);
 
 #endif

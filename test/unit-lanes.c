@@ -202,7 +202,8 @@ static bool act(unsigned i)
 			sweep();
 			break;
 		default:
-			pin_mutex_unlock(&pin_run_lock(actors[i].has.page)->lock);
+			pin_run_lock(actors[i].has.page);
+			pin_mutex_unlock(&pin_map.lock);
 		}
 		done = true;
 	}
@@ -419,7 +420,7 @@ static void one_after_the_other(void)
 	processor = 0;
 	for (unsigned i = 0; i < 100; i++)
 		take_many(&n_new);
-	ok(n_new - had <= touched() * PIN_UNIT / SHARE_HELD,
+	ok(n_new - had <= pin_map_touched() * PIN_UNIT / SHARE_HELD,
 	   "a thread that goes from processor to processor hardly touches new memory: %zu",
 	   n_new - had);
 }
@@ -519,9 +520,9 @@ static void in_turn(uint32_t first, uint32_t nodes, unsigned percent)
 		n_nodes = nodes;
 		for (processor = first; processor < first + 64; processor++) {
 			burst(12288, &seed);
-			one = processor != first ? one : touched();
+			one = processor != first ? one : pin_map_touched();
 		}
-		all = touched();
+		all = pin_map_touched();
 		ok(all <= one * percent / 100,
 		   "64 processors of %u nodes in turn hold %zu pages, one %zu", nodes, all,
 		   one);

@@ -57,9 +57,9 @@ static uint32_t take_of(uint32_t node, uint32_t n, uint32_t alignment, size_t *n
 	uint32_t page;
 
 	pin_mutex_lock(&pin_map.lock);
-	page = pin_map_take_used(&pin_map, &need, n_used);
+	page = pin_map_take_used(&need, n_used);
 	if (!page)
-		page = pin_map_take_new(&pin_map, &need, n_used);
+		page = pin_map_take_new(&need, n_used);
 	pin_mutex_unlock(&pin_map.lock);
 	return page;
 }
@@ -72,7 +72,7 @@ static uint32_t take(uint32_t n_pages, uint32_t alignment, size_t *n_used)
 static void give(uint32_t page, uint32_t n_pages)
 {
 	pin_mutex_lock(&pin_map.lock);
-	pin_map_give(&pin_map, page, n_pages);
+	pin_map_give(page, n_pages);
 	pin_mutex_unlock(&pin_map.lock);
 }
 
@@ -195,10 +195,10 @@ static void new_memory(void)
 	 */
 	more = 2 * step - (page + n) % step;
 	pin_mutex_lock(&pin_map.lock);
-	pin_run_extend(&pin_map, page + n, more, &n_more_used);
+	pin_run_extend(page + n, more, &n_more_used);
 	pin_mutex_unlock(&pin_map.lock);
 	give(page, n + more);
-	ok(pin_run_fits(&pin_map, n) && !pin_run_fits(&pin_map, heap_end() + 1),
+	ok(pin_run_fits(n) && !pin_run_fits(heap_end() + 1),
 	   "it is known whether a run of a length is free");
 	ok(take(n, 1, &n_used) == page && n_used == bytes,
 	   "memory that was given back was used");
@@ -248,10 +248,10 @@ static void neighbours(void)
 	pin_mutex_lock(&pin_map.lock);
 	ok(pin_run_before(page + 10) >= 10 && pin_run_at(page + 20) >= 10,
 	   "free neighbours are known");
-	pin_run_cut(&pin_map, page + 20, page + 20, 4, &n_used);
+	pin_run_cut(page + 20, page + 20, 4, &n_used);
 	ok(!pin_run_at(page + 20) && pin_run_at(page + 24) >= 6,
 	   "a part of one is taken next to a run");
-	pin_map_give(&pin_map, page + 10, 14);
+	pin_map_give(page + 10, 14);
 	ok(pin_run_at(page) >= 30, "and merge again");
 	pin_mutex_unlock(&pin_map.lock);
 }
@@ -305,9 +305,9 @@ static void at_the_end(void)
 	page = take(n, 1, &n_used);
 	bytes = pin_span_bytes();
 	pin_mutex_lock(&pin_map.lock);
-	ok(!pin_run_extend(&pin_map, page + n - 1, 5, &n_used),
+	ok(!pin_run_extend(page + n - 1, 5, &n_used),
 	   "a run that is not the last one is not extended");
-	ok(pin_run_extend(&pin_map, page + n, more, &n_used) && !n_used &&
+	ok(pin_run_extend(page + n, more, &n_used) && !n_used &&
 		   pin_span_bytes() - bytes <= 102 * PIN_MIB,
 	   "the heap grows behind the last run, by what is missing");
 	pin_mutex_unlock(&pin_map.lock);
