@@ -46,17 +46,6 @@ bool pin_large_free(void *block)
 	return true;
 }
 
-/* Extends a block into free memory behind it, or by growing the heap. */
-static bool extend(uint32_t page, uint32_t n_pages, size_t *n_used)
-{
-	uint32_t has = pin_page(page)->length;
-
-	if (!pin_run_extend(page + has, n_pages - has, n_used))
-		return false;
-	pin_page_set_length(page, n_pages);
-	return true;
-}
-
 /*
  * Makes a block begin further down, in free memory before it. Most of the memory it moves to is
  * its own; if it were copied elsewhere, the heap would have to hold both. Returns its new first
@@ -64,8 +53,8 @@ static bool extend(uint32_t page, uint32_t n_pages, size_t *n_used)
  */
 static uint32_t begin_slide(uint32_t page, uint32_t needs)
 {
-	uint32_t has = pin_page(page)->length, before = pin_run_before(page);
-	uint32_t behind = pin_run_at(page + has), to = page - before;
+	uint32_t has = pin_page(page)->length, before = pin_run_before(page, PIN_STATE_FREE);
+	uint32_t behind = pin_run_at(page + has, PIN_STATE_FREE), to = page - before;
 	size_t unused;
 
 	if (!before || (uint64_t)before + has + behind < needs)
@@ -86,7 +75,8 @@ static uint32_t grow(uint32_t page, uint32_t needs, bool may_move, size_t *n_use
 	uint32_t has = pin_page(page)->length, to;
 	/* By quarters of a doubling, if it grows by little. */
 	uint32_t step = needs - has < has / 4 ? 1u << (29 - __builtin_clz(needs)) : 1;
-	uint32_t room = needs + (-needs & (step - 1)), used = has + pin_run_at(page + has);
+	uint32_t room = needs + (-needs & (step - 1)),
+		 used = has + pin_run_at(page + has, PIN_STATE_FREE);
 
 	if (used < needs && may_move) {
 		to = begin_slide(page, needs);
@@ -95,7 +85,8 @@ static uint32_t grow(uint32_t page, uint32_t needs, bool may_move, size_t *n_use
 			return to;
 	}
 	room = used >= needs && used < room ? used : room;
-	return extend(page, room, n_used) || extend(page, needs, n_used) ? page : 0;
+	return pin_run_extend(page, room, n_used) || pin_run_extend(page, needs, n_used) ? page
+											 : 0;
 }
 
 void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_used)

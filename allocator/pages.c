@@ -23,10 +23,13 @@ int pin_pages_init(void)
 	return pin_pages.kinds && pin_pages.pages ? 0 : -ENOMEM;
 }
 
-/* From the first page on, because any address is looked up. Under the lock of growth. */
+/*
+ * From the first page on, because any address is looked up, and with the page behind, which no
+ * run has. Under the lock of growth.
+ */
 int pin_pages_cover(uintptr_t end)
 {
-	size_t to = PIN_ALIGN_UP(end - pin_reserve.base, STEP), from = pin_pages.limit;
+	size_t to = PIN_ALIGN_UP(end + 1 - pin_reserve.base, STEP), from = pin_pages.limit;
 	size_t first = from >> PIN_UNIT_SHIFT, n = (to - from) >> PIN_UNIT_SHIFT;
 
 	/* A process without a heap has none. */

@@ -66,7 +66,7 @@ extern struct pin_pages {
 /* Reserves addresses for the tables, after pin_reserve_init(). Returns 0 or -ENOMEM. */
 int pin_pages_init(void);
 
-/* Makes the tables cover the heap up to `end`. Returns 0 or -ENOMEM. */
+/* Makes the tables cover the heap up to the page at `end`. Returns 0 or -ENOMEM. */
 int pin_pages_cover(uintptr_t end);
 
 static inline struct pin_page *pin_page(uint32_t number)

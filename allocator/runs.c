@@ -11,10 +11,11 @@ struct pin_map pin_map;
 PIN_WRITTEN_FIRST _Atomic int64_t pin_runs_out;
 __thread bool pin_runs_passed;
 
-static const struct pin_span *span_of(uint32_t page)
+static struct pin_span *span_of(uint32_t page)
 {
-	return PIN_LIKELY(pin_span_count() == 1) ? pin_span_get(0)
-						 : pin_span_find(pin_page_at(page), 1);
+	return PIN_LIKELY(pin_span_count() == 1)
+		       ? pin_span_get(0)
+		       : (struct pin_span *)pin_span_find(pin_page_at(page), 1);
 }
 
 static uint32_t end_of(const struct pin_span *span)
@@ -180,27 +181,21 @@ static inline void delete (struct pin_part *part, uint32_t page)
 	pin_page_set_state(page + n_pages - 1, PIN_STATE_NONE);
 }
 
-/* The length of the free run of this state that ends before a page of a span. */
-static uint32_t before(const struct pin_span *span, uint32_t page, enum pin_run_state state)
+uint32_t pin_run_before(uint32_t page, enum pin_run_state state)
 {
-	return pin_page_at(page) != (void *)span->start && pin_page_state(page - 1) == state
-		       ? pin_page(page - 1)->length
-		       : 0;
+	return pin_page_state(page - 1) == state ? pin_page(page - 1)->length : 0;
 }
 
-/* Of the one that begins there. */
-static uint32_t behind(const struct pin_span *span, uint32_t page, enum pin_run_state state)
+uint32_t pin_run_at(uint32_t page, enum pin_run_state state)
 {
-	return page != end_of(span) && pin_page_state(page) == state ? pin_page(page)->length
-								     : 0;
+	return pin_page_state(page) == state ? pin_page(page)->length : 0;
 }
 
 static void give(uint32_t page, uint32_t n_pages, enum pin_run_state state)
 {
-	const struct pin_span *span = span_of(page);
-	struct pin_part *part = part_of(span->node);
-	uint32_t n_before = before(span, page, state);
-	uint32_t n_behind = behind(span, page + n_pages, state);
+	struct pin_part *part = part_of(span_of(page)->node);
+	uint32_t n_before = pin_run_before(page, state);
+	uint32_t n_behind = pin_run_at(page + n_pages, state);
 
 	if (n_before)
 		delete (part, page - n_before);
@@ -213,16 +208,6 @@ void pin_map_give(uint32_t page, uint32_t n_pages)
 {
 	pass(-(int64_t)n_pages);
 	give(page, n_pages, PIN_STATE_FREE);
-}
-
-uint32_t pin_run_before(uint32_t page)
-{
-	return before(span_of(page), page, PIN_STATE_FREE);
-}
-
-uint32_t pin_run_at(uint32_t page)
-{
-	return behind(span_of(page - 1), page, PIN_STATE_FREE);
 }
 
 bool pin_run_fits(uint32_t n_pages)
@@ -372,14 +357,12 @@ static struct place place_in_bare(const struct pin_part *part, const struct pin_
 {
 	uint32_t bare = find(&part->bare, need->n_pages, need->alignment), end;
 	uint32_t n_before, n_behind;
-	const struct pin_span *span;
 
 	if (!bare)
 		return (struct place){0, 0, NO_PLACE, 0};
 	end = bare + pin_page(bare)->length;
-	span = span_of(bare);
-	n_before = before(span, bare, PIN_STATE_FREE);
-	n_behind = behind(span, end, PIN_STATE_FREE);
+	n_before = pin_run_before(bare, PIN_STATE_FREE);
+	n_behind = pin_run_at(end, PIN_STATE_FREE);
 	if (need->alignment > 1 || n_behind <= n_before || n_behind >= need->n_pages)
 		return place_from(bare - n_before, bare, need);
 	return (struct place){bare, end + n_behind - need->n_pages, need->n_pages - n_behind,
@@ -393,8 +376,8 @@ static struct place place_at_end(const struct pin_span *span, const struct pin_r
 
 	if (!end)
 		return (struct place){0, 0, need->n_pages, need->n_pages};
-	n_bare = before(span, end, PIN_STATE_BARE);
-	n_before = before(span, end - n_bare, PIN_STATE_FREE);
+	n_bare = pin_run_before(end, PIN_STATE_BARE);
+	n_before = pin_run_before(end - n_bare, PIN_STATE_FREE);
 	place = place_from(end - n_bare - n_before, end - n_bare, need);
 	if (place.at + need->n_pages > end)
 		place.n_lacking = place.at + need->n_pages - end;
@@ -402,26 +385,27 @@ static struct place place_at_end(const struct pin_span *span, const struct pin_r
 }
 
 /* How many pages from `page` on are free. */
-static uint32_t free_from(const struct pin_span *span, uint32_t page)
+static uint32_t free_from(uint32_t page)
 {
-	uint32_t end = end_of(span), p = page;
+	uint32_t p = page;
 
-	while (p < end && pin_page_state(p) >= PIN_STATE_FREE)
+	while (pin_page_state(p) >= PIN_STATE_FREE)
 		p += pin_page(p)->length;
 	return p - page;
 }
 
-static bool extend(uint32_t page, uint32_t n_pages, size_t *n_used)
+/* Takes n_pages from `page` on, in a span or at its end, which may be where the heap grows. */
+static bool take_from(struct pin_span *span, uint32_t page, uint32_t n_pages, size_t *n_used)
 {
-	struct pin_span *span = (struct pin_span *)span_of(page - 1), *grown = span;
-	uint32_t has = free_from(span, page), node = span->node;
+	struct pin_span *grown = span;
+	uint32_t has = free_from(page), node = span->node;
 	bool is_last = page + has == end_of(span) && !span->is_fixed;
 	size_t lacks = (size_t)(n_pages - has) << PIN_UNIT_SHIFT;
 
 	if (has < n_pages && is_last)
 		(void)(span == part_of(node)->span ? grow_by_step(node, lacks)
 						   : add_memory(node, &grown, lacks, 0));
-	if (free_from(span, page) < n_pages)
+	if (free_from(page) < n_pages)
 		return false;
 	pin_run_cut(page, page, n_pages, n_used);
 	return true;
@@ -429,9 +413,12 @@ static bool extend(uint32_t page, uint32_t n_pages, size_t *n_used)
 
 bool pin_run_extend(uint32_t page, uint32_t n_pages, size_t *n_used)
 {
-	if (!extend(page, n_pages, n_used))
+	uint32_t has = pin_page(page)->length;
+
+	if (!take_from(span_of(page), page + has, n_pages - has, n_used))
 		return false;
-	enter(page, page + n_pages, false, *n_used);
+	enter(page + has, page + n_pages, false, *n_used);
+	pin_page_set_length(page, n_pages);
 	return true;
 }
 
@@ -462,21 +449,14 @@ static uint32_t take_own(const struct pin_run_need *need, size_t *n_used)
 static uint32_t take_longest(const struct pin_run_need *need, size_t *n_used)
 {
 	unsigned class = PIN_FIT_CLASSES;
-	uint32_t page = 0, n_pages;
-	size_t more;
+	uint32_t page = 0;
 
 	while (!page && class_of(LEAST_OWN) < class)
 		page = part_of(need->node)->used.first[--class];
-	n_pages = page ? pin_page(page)->length : 0;
-	if (!page || need->alignment > 1 || n_pages >= need->n_pages)
+	if (!page || need->alignment > 1 ||
+	    !take_from(span_of(page), page, need->n_pages, n_used))
 		return 0;
-	pin_run_cut(page, page, n_pages, n_used);
-	if (extend(page + n_pages, need->n_pages - n_pages, &more)) {
-		*n_used += more;
-		return page;
-	}
-	pin_map_give(page, n_pages);
-	return 0;
+	return page;
 }
 
 static struct place place_on(const struct pin_part *part, const struct pin_run_need *need)

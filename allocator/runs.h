@@ -89,9 +89,12 @@ uint32_t pin_map_take_new(const struct pin_run_need *need, size_t *n_used);
 /* Gives used pages back. They need not be a run as it was taken. */
 void pin_map_give(uint32_t page, uint32_t n_pages);
 
-/* Pages of used free memory that the map has directly before a page, and from a page on. */
-uint32_t pin_run_before(uint32_t page);
-uint32_t pin_run_at(uint32_t page);
+/*
+ * The lengths of the free runs of this state that end directly before a page, and begin with
+ * it. Between two spans, and before and behind all, is a granule that no run has.
+ */
+uint32_t pin_run_before(uint32_t page, enum pin_run_state state);
+uint32_t pin_run_at(uint32_t page, enum pin_run_state state);
 
 /* Whether the map has a free run of so many pages of used memory. */
 bool pin_run_fits(uint32_t n_pages);
@@ -103,8 +106,8 @@ bool pin_run_fits(uint32_t n_pages);
 void pin_run_cut(uint32_t page, uint32_t at, uint32_t n_pages, size_t *n_used);
 
 /*
- * Takes n_pages from `page` on, which may be bare, and may be where the heap grows. Returns
- * whether that worked.
+ * Makes a large block, which begins with `page`, n_pages long, by what is free behind it, or by
+ * what the heap grows. Returns whether that worked.
  */
 bool pin_run_extend(uint32_t page, uint32_t n_pages, size_t *n_used);
 

@@ -42,7 +42,8 @@ static void *take_hugetlb(const struct pin_segment_need *need)
 
 	if (pin_os_hugetlb_free(need->page_size) < need->n_bytes / need->page_size)
 		return NULL;
-	start = pin_reserve_carve(need->n_bytes + need->page_size - PIN_GRANULE);
+	/* A granule is left out behind them, as between spans. */
+	start = pin_reserve_carve(need->n_bytes + need->page_size);
 	if (!start)
 		return NULL;
 	start = PIN_ALIGN_UP(start, need->page_size);

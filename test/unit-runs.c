@@ -195,7 +195,8 @@ static void new_memory(void)
 	 */
 	more = 2 * step - (page + n) % step;
 	pin_mutex_lock(&pin_map.lock);
-	pin_run_extend(page + n, more, &n_more_used);
+	pin_page_set_length(page, n);
+	pin_run_extend(page, n + more, &n_more_used);
 	pin_mutex_unlock(&pin_map.lock);
 	give(page, n + more);
 	ok(pin_run_fits(n) && !pin_run_fits(heap_end() + 1),
@@ -246,13 +247,14 @@ static void neighbours(void)
 	give(page, 10);
 	give(page + 20, 10);
 	pin_mutex_lock(&pin_map.lock);
-	ok(pin_run_before(page + 10) >= 10 && pin_run_at(page + 20) >= 10,
+	ok(pin_run_before(page + 10, PIN_STATE_FREE) >= 10 &&
+		   pin_run_at(page + 20, PIN_STATE_FREE) >= 10,
 	   "free neighbours are known");
 	pin_run_cut(page + 20, page + 20, 4, &n_used);
-	ok(!pin_run_at(page + 20) && pin_run_at(page + 24) >= 6,
+	ok(!pin_run_at(page + 20, PIN_STATE_FREE) && pin_run_at(page + 24, PIN_STATE_FREE) >= 6,
 	   "a part of one is taken next to a run");
 	pin_map_give(page + 10, 14);
-	ok(pin_run_at(page) >= 30, "and merge again");
+	ok(pin_run_at(page, PIN_STATE_FREE) >= 30, "and merge again");
 	pin_mutex_unlock(&pin_map.lock);
 }
 
@@ -305,9 +307,11 @@ static void at_the_end(void)
 	page = take(n, 1, &n_used);
 	bytes = pin_span_bytes();
 	pin_mutex_lock(&pin_map.lock);
-	ok(!pin_run_extend(page + n - 1, 5, &n_used),
+	pin_page_set_length(page, n - 1);
+	ok(!pin_run_extend(page, n + 4, &n_used),
 	   "a run that is not the last one is not extended");
-	ok(pin_run_extend(page + n, more, &n_used) && !n_used &&
+	pin_page_set_length(page, n);
+	ok(pin_run_extend(page, n + more, &n_used) && !n_used &&
 		   pin_span_bytes() - bytes <= 102 * PIN_MIB,
 	   "the heap grows behind the last run, by what is missing");
 	pin_mutex_unlock(&pin_map.lock);

@@ -131,6 +131,8 @@ static void fallback(void)
 	pages[0] = 8;
 	p = take(16 * PIN_MIB, PIN_GRANULE);
 	ok(p && committed == 16 * PIN_MIB && !pages[0], "pages of 2 MiB are taken as well");
+	ok(pin_reserve_carve(PIN_GRANULE) >= (uintptr_t)p + 16 * PIN_MIB + PIN_GRANULE,
+	   "and the next span does not begin right behind them");
 	pin_segment_give(p, 16 * PIN_MIB);
 }
 
