@@ -144,13 +144,16 @@ struct pin_size_text pin_size_text(size_t n_bytes)
 	return text;
 }
 
-__attribute__((format(printf, 1, 0))) static void write_line(const char *format, va_list args)
+void pin_log_line(const char *format, ...)
 {
 	char line[512];
 	size_t n = pin_format(line, sizeof line - 1, "pinalloc[%d]: ", getpid());
+	va_list args;
 	int fd;
 
+	va_start(args, format);
 	n += pin_vformat(line + n, sizeof line - 1 - n, format, args);
+	va_end(args);
 	line[n++] = '\n';
 	/* The first message may be written before the constructor has run. */
 	pin_io_stream_keep(&pin_io_standard_error);
@@ -159,22 +162,8 @@ __attribute__((format(printf, 1, 0))) static void write_line(const char *format,
 		pin_io_write_line(fd, line, n);
 }
 
-void pin_log_line(const char *format, ...)
+void pin_abort(void)
 {
-	va_list args;
-
-	va_start(args, format);
-	write_line(format, args);
-	va_end(args);
-}
-
-void pin_fatal(const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	write_line(format, args);
-	va_end(args);
 	pin_hook(log_stack);
 	abort();
 }

@@ -74,7 +74,8 @@ void pin_log_line(const char *format, ...) __attribute__((format(printf, 1, 2)))
 #define PIN_SAYS_FOREIGN      "malloc is answered by "
 
 /* Reports a broken invariant, with the stack, and aborts. Not to be called inside malloc. */
-_Noreturn void pin_fatal(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define pin_fatal(...) (pin_log_line(__VA_ARGS__), pin_abort())
+_Noreturn void pin_abort(void);
 
 /* What must be so: checked with PIN_DEBUG, as in unit tests. */
 #ifdef PIN_DEBUG
