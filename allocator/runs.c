@@ -263,7 +263,7 @@ static bool add_memory(uint32_t node, struct pin_span **span, size_t n_bytes, si
 	char *p;
 
 	n_bytes = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
-	p = n_bytes ? pin_span_grow(span, n_bytes, room, node) : NULL;
+	p = pin_span_grow(span, n_bytes, room, node);
 	if (!p)
 		return false;
 	page = pin_page_of(p);

@@ -15,15 +15,10 @@ PIN_WRITTEN_FIRST static _Atomic size_t total_bytes;
 __thread size_t pin_span_grown;
 /* Filled in order. A span with length 0 is not complete yet. */
 PIN_WRITTEN_FIRST struct pin_span pin_first_span;
-static struct pin_span later_spans[MAX_SPANS - 1];
+struct pin_span pin_later_spans[MAX_SPANS - 1];
 
 /* Of each granule the number of its span, plus one; 0 also for those of the first span. */
 static struct pin_table spans_of_granules;
-
-struct pin_span *pin_span_get_later(uint32_t i)
-{
-	return &later_spans[i - 1];
-}
 
 /* Notes which span these addresses are of, and has tables for them. False without memory. */
 static bool cover(const struct pin_span *span, uintptr_t start, size_t n_bytes)
@@ -41,7 +36,7 @@ static bool cover(const struct pin_span *span, uintptr_t start, size_t n_bytes)
 		return false;
 	for (; i < end; i++)
 		*pin_table_at(&spans_of_granules, uint16_t,
-			      i) = (uint16_t)(span - later_spans + 2);
+			      i) = (uint16_t)(span - pin_later_spans + 2);
 	return true;
 }
 
@@ -89,24 +84,21 @@ static void note_growth(struct pin_span *span, size_t n_bytes)
 
 char *pin_span_grow(struct pin_span **span, size_t n_bytes, size_t room, uint32_t node)
 {
-	size_t n = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
 	struct pin_span *grown = *span;
 	char *p;
 	int error;
 
-	if (n < n_bytes || n >= pin_reserve.size)
-		return NULL;
 	do {
-		if (!grown || grown->room - grown->length < n)
-			grown = make_room(grown, n, room, node);
+		if (!grown || grown->room - grown->length < n_bytes)
+			grown = make_room(grown, n_bytes, room, node);
 		if (!grown)
 			return NULL;
 		/* Set even if committing fails: the next caller can use the addresses. */
 		*span = grown;
 		p = (char *)grown->start + grown->length;
-		if (!cover(grown, (uintptr_t)p, n))
+		if (!cover(grown, (uintptr_t)p, n_bytes))
 			return NULL;
-		error = pin_huge_commit(p, n);
+		error = pin_huge_commit(p, n_bytes);
 		/*
 		 * Another mapping of the process is there: leave the rest of this span unused
 		 * and begin a new one.
@@ -116,7 +108,7 @@ char *pin_span_grow(struct pin_span **span, size_t n_bytes, size_t room, uint32_
 	} while (error == -EEXIST);
 	if (error)
 		return NULL;
-	note_growth(grown, n);
+	note_growth(grown, n_bytes);
 	return p;
 }
 

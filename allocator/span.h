@@ -24,7 +24,7 @@ struct pin_span {
 };
 
 /*
- * Adds n_bytes of zeroed, writable memory, rounded up to PIN_GRANULE, at the end of *span. If
+ * Adds n_bytes of zeroed, writable memory, a multiple of PIN_GRANULE, at the end of *span. If
  * *span is NULL or cannot continue, begins a new span with at least so much room, unless that
  * is 0, and sets *span to it. Returns the address of the new memory, or NULL if addresses or
  * memory are used up. Never allocates. The caller of this function, or of pin_span_add(), holds
@@ -54,12 +54,12 @@ static inline uint32_t pin_span_count(void)
 	return atomic_load_explicit(&pin_n_spans, memory_order_acquire);
 }
 
-extern PIN_HIDDEN struct pin_span pin_first_span; /* internal: most programs have no other */
-struct pin_span *pin_span_get_later(uint32_t i);
+extern PIN_HIDDEN struct pin_span pin_first_span;    /* internal: most programs have no other */
+extern PIN_HIDDEN struct pin_span pin_later_spans[]; /* internal */
 
 static inline struct pin_span *pin_span_get(uint32_t i)
 {
-	return i ? pin_span_get_later(i) : &pin_first_span;
+	return i ? &pin_later_spans[i - 1] : &pin_first_span;
 }
 
 /*

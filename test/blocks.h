@@ -11,10 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As pin_span_grow(), by as much at least as the run map has it. */
+/* As pin_span_grow(), in whole granules, by as much at least as the run map has it. */
 static inline char *span_grow(struct pin_span **span, size_t n_bytes, uint32_t node)
 {
-	return pin_span_grow(span, n_bytes, pin_reserve.memory / 4096, node);
+	return pin_span_grow(span, PIN_ALIGN_UP(n_bytes, PIN_GRANULE),
+			     pin_reserve.memory / 4096, node);
 }
 
 /* Bytes of free memory, used and bare. */
