@@ -327,10 +327,11 @@ void pin_run_lock(uint32_t page)
 /* Used memory of the locked map, which gets what lanes hold until it has as much. */
 static uint32_t take_from_lanes(const struct pin_run_need *need, size_t *n_used)
 {
-	uint32_t lane = 0, page = 0;
+	uint32_t lane = 0, page;
 
-	while (!page && empty_next(&lane))
+	do
 		page = pin_map_take_used(need, n_used);
+	while (!page && empty_next(&lane));
 	touch_most = page ? 0 : pin_map_touched() + pin_map_touched() / SHARE_NEW;
 	n_due = page ? n_due : 0;
 	return page;
@@ -364,8 +365,6 @@ static uint32_t take_from_map(struct pin_run_need *need, size_t *n_used)
 		page = pin_map_take_new(need, n_used);
 	/* There is no more memory, or this request hesitates. */
 	need->any = !page && !need->only && need->way != PIN_WAY_HESITATES;
-	if (PIN_UNLIKELY(need->any))
-		page = pin_map_take_used(need, n_used);
 	if (PIN_UNLIKELY(!page))
 		page = take_from_lanes(need, n_used);
 	pin_mutex_unlock(&pin_map.lock);
