@@ -258,7 +258,8 @@ static const char *huge_by_tunable(void)
 	return *value == '1' ? "thp" : *value == '2' ? "hugetlb" : NULL;
 }
 
-const char *pin_options_text(const char *name)
+/* What the environment says for an option; NULL if that is unset or empty. */
+static const char *text_of(const char *name)
 {
 	const char *text = pin_environment(name);
 
@@ -277,7 +278,7 @@ static int set(const struct row *row, const char *text)
 
 static void parse_row(const struct row *row)
 {
-	const char *text = pin_options_text(row->name);
+	const char *text = text_of(row->name);
 
 	set(row, row->initial);
 	if (text && set(row, text))

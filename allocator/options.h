@@ -71,12 +71,6 @@ void pin_options_init(void);
  */
 int pin_options_set(const char *name, const char *text);
 
-/*
- * What the environment says for an option, of PINALLOC_HUGEPAGE also by glibc.malloc.hugetlb of
- * GLIBC_TUNABLES; NULL if that is unset or empty.
- */
-const char *pin_options_text(const char *name);
-
 /* How many ranks a launcher or batch system has started on this node, as it says; else 1. */
 size_t pin_options_ranks(void);
 

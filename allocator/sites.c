@@ -59,13 +59,6 @@ static struct pin_site *make_site(uint16_t *slot, uint32_t hash, void *const *fr
 	return site;
 }
 
-/* The table is made with the first stack: most programs have none. */
-static void begin(void)
-{
-	pin_table_init(&sites, sizeof(struct pin_site), PIN_SITES);
-	n_sites = 1;
-}
-
 /* Under the lock. */
 static struct pin_site *find_site(void *const *frames, uint32_t depth)
 {
@@ -93,8 +86,11 @@ struct pin_site *pin_sites_here(void)
 	if (depth < 0)
 		return NULL;
 	pin_mutex_lock(&pin_sites_lock);
-	if (!n_sites)
-		begin();
+	/* The table is made with the first stack: most programs have none. */
+	if (!n_sites) {
+		pin_table_init(&sites, sizeof(struct pin_site), PIN_SITES);
+		n_sites = 1;
+	}
 	site = find_site(frames, (uint32_t)depth);
 	pin_mutex_unlock(&pin_sites_lock);
 	return site;
