@@ -9,14 +9,6 @@
 #include "allocator/span.h"
 #include "allocator/start.h"
 
-static void begin_segment(void *start, size_t n_bytes)
-{
-	uint32_t page = pin_page_of(start);
-
-	pin_page_set_length(page, (uint32_t)(n_bytes >> PIN_UNIT_SHIFT));
-	pin_page_set_kind(page, PIN_KIND_SLICE);
-}
-
 static bool add_span(void *start, const struct pin_segment_need *need)
 {
 	uint32_t node = need->node == PIN_NODE_HERE ? pin_os_node() : need->node;
@@ -25,10 +17,8 @@ static bool add_span(void *start, const struct pin_segment_need *need)
 	pin_mutex_lock(&pin_map.lock);
 	added = pin_span_add((uintptr_t)start, need->n_bytes, node);
 	pin_mutex_unlock(&pin_map.lock);
-	if (added) {
+	if (added)
 		pin_runs_out += (int64_t)(need->n_bytes >> PIN_UNIT_SHIFT);
-		begin_segment(start, need->n_bytes);
-	}
 	return added;
 }
 
@@ -61,13 +51,9 @@ static void *take_run(const struct pin_segment_need *need)
 		.only = need->node != PIN_NODE_HERE,
 	};
 	size_t n_used;
-	uint32_t page;
+	uint32_t page = pin_run_take(&run, &n_used);
 
-	page = pin_run_take(&run, &n_used);
-	if (!page)
-		return NULL;
-	begin_segment(pin_page_at(page), need->n_bytes);
-	return pin_page_at(page);
+	return page ? pin_page_at(page) : NULL;
 }
 
 void *pin_segment_take(struct pin_segment_need *need)
@@ -88,6 +74,8 @@ void *pin_segment_take(struct pin_segment_need *need)
 	}
 	if (!start)
 		return NULL;
+	pin_page_set_length(pin_page_of(start), pin_pages_for(need->n_bytes));
+	pin_page_set_kind(pin_page_of(start), PIN_KIND_SLICE);
 	need->node = pin_span_find(start, 1)->node;
 	/* What it is used for is counted by its owner. */
 	pin_live_count(-(int64_t)need->n_bytes);
