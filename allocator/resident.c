@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-/* Bits of an entry of /proc/self/pagemap. */
-#define PAGEMAP_PRESENT (UINT64_C(1) << 63)
-#define PAGEMAP_OWN	(UINT64_C(1) << 56) /* mapped once */
+/* Bits of an entry of /proc/self/pagemap: a page that is present, and mapped once. */
+#define PRESENT (UINT64_C(1) << 63)
+#define OWN	(PRESENT | UINT64_C(1) << 56)
 
 #define PAGES_AT_A_TIME 128
 
@@ -22,16 +22,6 @@ static bool read_pagemap(int fd, size_t first, size_t n_pages, uint64_t *entries
 	return pin_result(syscall(SYS_pread64, fd, entries, n, first * sizeof *entries)) == n;
 }
 
-static uint32_t count_own(const uint64_t *entries, size_t n_pages)
-{
-	const uint64_t wanted = PAGEMAP_PRESENT | PAGEMAP_OWN;
-	uint32_t n = 0;
-
-	for (size_t i = 0; i < n_pages; i++)
-		n += (entries[i] & wanted) == wanted;
-	return n;
-}
-
 /* Adds to *count. At most PAGES_AT_A_TIME pages, from number `first` on. */
 static bool count_pages(int fd, size_t first, size_t n_pages, uint32_t *count)
 {
@@ -39,7 +29,8 @@ static bool count_pages(int fd, size_t first, size_t n_pages, uint32_t *count)
 	unsigned char is_there[PAGES_AT_A_TIME];
 
 	if (fd >= 0 && read_pagemap(fd, first, n_pages, entries)) {
-		*count += count_own(entries, n_pages);
+		for (size_t i = 0; i < n_pages; i++)
+			*count += (entries[i] & OWN) == OWN;
 		return true;
 	}
 	if (pin_os_resident((void *)(first * PIN_PAGE), n_pages, is_there))
