@@ -130,7 +130,6 @@ static void *metadata(size_t n_bytes, size_t alignment, size_t *n_used)
 	/* A process's first call needs all of it. */
 	void *p = largest_metadata == PIN_GRANULE ? spare_metadata(n_bytes, alignment) : NULL;
 
-	*n_used = 0;
 	if (n_bytes > largest_metadata)
 		largest_metadata = n_bytes;
 	if (!p)
