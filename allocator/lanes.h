@@ -3,7 +3,7 @@
  * Lanes: where threads get runs of pages, and give them back, mostly without a lock. Each
  * processor has a lane, of some words that hold a freed run each. free() puts a run into an
  * empty word, malloc takes one that is long enough and at most an eighth longer. A full lane
- * gives half of its runs to their map, which merges them.
+ * gives half of its runs to the map, which merges them.
  *
  * A word belongs to who swaps it, so any thread can empty any lane. Before memory is touched
  * that nobody has touched, lanes are emptied into the map, one after the other, until the
@@ -12,7 +12,7 @@
  *
  * A process with one thread has one lane, and memory of the node where it began.
  *
- * All functions are thread-safe, never allocate, and take no lock but those of maps and growth.
+ * All functions are thread-safe, never allocate, and take no lock but the map's.
  */
 #ifndef PIN_LANES_H
 #define PIN_LANES_H
@@ -30,8 +30,8 @@ uint32_t pin_run_take(struct pin_run_need *need, size_t *n_used);
 void pin_run_give(uint32_t page, uint32_t n_pages);
 
 /*
- * Locks the map of a large block or segment that begins with this page, which then has what the
- * processor's lane holds beside it.
+ * Locks the map, which then has what the processor's lane holds beside the large block or
+ * segment that begins with this page.
  */
 void pin_run_lock(uint32_t page);
 

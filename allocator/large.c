@@ -69,7 +69,7 @@ static uint32_t begin_slide(uint32_t page, uint32_t needs)
 	return to;
 }
 
-/* Returns where the block is then; 0 if it has to be copied. Under the lock of its map. */
+/* Returns where the block is then; 0 if it has to be copied. Under the map's lock. */
 static uint32_t grow(uint32_t page, uint32_t needs, bool may_move, size_t *n_used)
 {
 	uint32_t has = pin_page(page)->length, to;

@@ -11,8 +11,7 @@
  * where it touches the fewest new pages: a bare run with the used run before or behind it, or
  * the end of the part's span. Lanes (lanes.h) are what most requests see of this.
  *
- * Nothing here allocates or calls jemalloc. All functions need the lock of the map that they
- * have as parameter.
+ * Nothing here allocates or calls jemalloc. All functions need the map's lock.
  */
 #ifndef PIN_RUNS_H
 #define PIN_RUNS_H
@@ -91,7 +90,7 @@ void pin_map_give(uint32_t page, uint32_t n_pages);
 
 /*
  * The lengths of the free runs of this state that end directly before a page, and begin with
- * it. Between two spans, and before and behind all, is a granule that no run has.
+ * it. The page may be a span's first, or behind its last: spans do not meet (span.h).
  */
 uint32_t pin_run_before(uint32_t page, enum pin_run_state state);
 uint32_t pin_run_at(uint32_t page, enum pin_run_state state);

@@ -5,7 +5,8 @@
  * one span, in which all free memory merges.
  *
  * A span takes addresses from the reserve, its room, many at a time. It continues in the next
- * ones if no other span has taken any in between; otherwise a new span begins there.
+ * ones if no other span has taken any in between; otherwise a new span begins there. Two spans
+ * never meet: between them is a granule at least, and what the heap knows of its pages is 0.
  */
 #ifndef PIN_SPAN_H
 #define PIN_SPAN_H
@@ -34,8 +35,8 @@ char *pin_span_grow(struct pin_span **span, size_t n_bytes, size_t room, uint32_
 
 /*
  * Adds a span over [start, start + n_bytes), addresses carved from the reserve that have memory
- * already, all of it in use: huge pages of the system's pool. Returns false if there are too
- * many spans. It does not grow.
+ * already, all of it in use: huge pages of the system's pool. A granule behind them was carved
+ * with them. Returns false if there are too many spans. It does not grow.
  */
 bool pin_span_add(uintptr_t start, size_t n_bytes, uint32_t node);
 

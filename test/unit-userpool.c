@@ -37,7 +37,7 @@ int __real_pin_touch(void *start, size_t n_bytes, uint32_t node, unsigned n_thre
 void *__wrap_pin_segment_take(struct pin_segment_need *need)
 {
 	size_t page = need->page_size ? need->page_size : PIN_GRANULE;
-	uintptr_t start = pin_reserve_carve(need->n_bytes + page - PIN_GRANULE);
+	uintptr_t start = pin_reserve_carve(need->n_bytes + page);
 	bool added;
 
 	if (!start || (pin_options.prealloc && !is_there))
