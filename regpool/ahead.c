@@ -86,8 +86,8 @@ static uint64_t used_ns(void)
 static bool is_worked_on(const struct pin_access_set *set)
 {
 	return atomic_load_explicit(&set->armed, memory_order_acquire) &&
-	       pin_access_set_is_in_use(set) && !pin_budget_is_tight() &&
-	       !pin_fork_is_running() && pin_allowance_left(set, 1);
+	       pin_access_set_is_in_use(set) && !pin_budget_is_tight() && !pin_forks_running &&
+	       pin_allowance_left(set, 1);
 }
 
 /* Whether the limits that are known leave room for so much. */

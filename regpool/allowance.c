@@ -37,8 +37,6 @@ bool pin_allowance_has_room(const struct pin_domain *domain, size_t n_bytes)
 	return !pin_budget_excess(n_bytes) && ((int64_t)ahead <= room || ahead <= all / 2);
 }
 
-_Atomic bool pin_allowance_is_short;
-
 void pin_allowance_note_error(const char *device, int error)
 {
 	struct pin_domain *it;
@@ -46,7 +44,6 @@ void pin_allowance_note_error(const char *device, int error)
 
 	if (pin_options.mode != PIN_MODE_EAGER || !pin_ibverbs_out_of_room(error))
 		return;
-	pin_allowance_is_short = true;
 	for (uint32_t i = 0; (it = next_on(device, &i));)
 		all += (int64_t)it->registered;
 	for (uint32_t i = 0; (it = next_on(device, &i));)
@@ -54,13 +51,14 @@ void pin_allowance_note_error(const char *device, int error)
 }
 
 /* Where the number of memory regions is what is short, the size of a small one says little. */
-void pin_allowance_change_room(const char *device, int64_t n_bytes)
+void pin_allowance_note_own(const char *device, int64_t n_bytes)
 {
 	int64_t granule = PIN_GRANULE, up = n_bytes < 0 ? 1 - granule : granule - 1;
 	struct pin_domain *it;
 
 	for (uint32_t i = 0; (it = next_on(device, &i));)
-		if (it->room != INT64_MAX)
+		if (it->room != INT64_MAX) {
 			it->room -= (n_bytes + up) / granule * (granule / 2);
-	pin_state_changed();
+			pin_state_changed();
+		}
 }

@@ -28,13 +28,6 @@ void pin_allowance_note_error(const char *device, int error);
 
 /* The program has registered so many bytes on an adapter itself, or deregistered if negative.
  */
-extern PIN_HIDDEN _Atomic bool
-	pin_allowance_is_short; /* internal: an error has shown any room */
-void pin_allowance_change_room(const char *device, int64_t n_bytes);
-static inline void pin_allowance_note_own(const char *device, int64_t n_bytes)
-{
-	if (PIN_UNLIKELY(pin_allowance_is_short))
-		pin_allowance_change_room(device, n_bytes);
-}
+void pin_allowance_note_own(const char *device, int64_t n_bytes);
 
 #endif

@@ -129,7 +129,9 @@ enum pin_reason pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_
 
 	if (access & ~(pin_options.access | IBV_ACCESS_RELAXED_ORDERING))
 		return PIN_RIGHTS;
-	if (!pin_access_is_valid(access))
+	/* Verbs accept no remote writes and atomics without local writes. */
+	if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) &&
+	    !(access & IBV_ACCESS_LOCAL_WRITE))
 		return PIN_UNSOUND;
 	if (pin_state_off())
 		return pin_state_off();

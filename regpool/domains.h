@@ -26,19 +26,7 @@
 _Static_assert(PIN_HEAP_ACCESS == (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 				   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 				   IBV_ACCESS_RELAXED_ORDERING),
-	       "pin_access_set_index() takes the last four bits and bit 20");
-
-static inline unsigned pin_access_set_index(unsigned access)
-{
-	return (access & 0xf) | (access >> 16 & 0x10);
-}
-
-/* Whether verbs accept these rights: remote writes and atomics need local write. */
-static inline bool pin_access_is_valid(unsigned access)
-{
-	return access & IBV_ACCESS_LOCAL_WRITE ||
-	       !(access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC));
-}
+	       "pin_access_set_of() takes the last four bits and bit 20");
 
 /*
  * A set is in use once so many of its requests had to be registered (choice.h). Short-lived
@@ -140,7 +128,7 @@ static inline void pin_access_set_count(struct pin_access_set *set)
 static inline struct pin_access_set *pin_access_set_of(const struct pin_domain *domain,
 						       unsigned access)
 {
-	return &domain->access_sets[pin_access_set_index(access)];
+	return &domain->access_sets[(access & 0xf) | (access >> 16 & 0x10)];
 }
 
 /*

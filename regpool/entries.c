@@ -35,7 +35,8 @@ bool pin_entry_has_users(struct pin_access_set *set, const struct pin_entry *ent
 	return seen >= n;
 }
 
-void pin_entry_move(struct pin_access_set *set, uint32_t number, enum pin_list list)
+/* To the end of a list. */
+static void move(struct pin_access_set *set, uint32_t number, enum pin_list list)
 {
 	struct pin_region *region = &set->regions[number];
 
@@ -69,11 +70,11 @@ static void set_cover(struct pin_access_set *set, _Atomic uint32_t *slot,
 	if (before == number)
 		return;
 	if (entry && !entry->n_found++)
-		pin_entry_move(set, number, PIN_OTHERS);
+		move(set, number, PIN_OTHERS);
 	atomic_store_explicit(slot, number, memory_order_release);
 	if (before && !--set->entries[before].n_found &&
 	    set->entries[before].state & PIN_ENTRY_READY)
-		pin_entry_move(set, before, PIN_LEAVING);
+		move(set, before, PIN_LEAVING);
 }
 
 static uintptr_t end_of(struct pin_access_set *set, uint32_t number)
@@ -266,7 +267,7 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 
 	pin_assert_locked(&set->lock);
 	/* From here on who replaces pages finds the entry. */
-	if (pin_granules_any_replaced(range) || pin_granules_ensure(range.end) ||
+	if (pin_granules_any(range, PIN_IS_REPLACED) || pin_granules_ensure(range.end) ||
 	    pin_table_ensure(&set->covering, n) ||
 	    pin_table_ensure(&set->in_part, n * (PIN_GRANULE / PIN_PAGE)))
 		return NULL;
@@ -274,7 +275,7 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 	if (!number)
 		return NULL;
 	entry = &set->entries[number];
-	pin_entry_move(set, number, PIN_OTHERS);
+	move(set, number, PIN_OTHERS);
 	set->regions[number].is_stale = set->regions[number].is_ahead = false;
 	set_range(set, entry, range);
 	atomic_store(&entry->state, PIN_ENTRY_BUSY);
@@ -302,7 +303,7 @@ static bool claim(struct pin_access_set *set, struct pin_entry *entry)
 		set_state_and_wake(entry, state);
 		return false;
 	}
-	pin_entry_move(set, number_of(set, entry), PIN_OTHERS);
+	move(set, number_of(set, entry), PIN_OTHERS);
 	return true;
 }
 
@@ -335,7 +336,7 @@ void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t
 		region->pays = 0;
 	}
 	set_state_and_wake(entry, state);
-	pin_entry_move(set, number_of(set, entry), stays ? PIN_LEAVING : PIN_UNUSED);
+	move(set, number_of(set, entry), stays ? PIN_LEAVING : PIN_UNUSED);
 	if (state && !region->is_stale)
 		pin_entry_publish(set, entry);
 	pthread_mutex_unlock(&set->lock);
@@ -369,7 +370,7 @@ static struct pin_entry *claim_leaving(struct pin_access_set *set, unsigned *lef
 
 		/* One that is HELD stays until pin_entries_deregister(). */
 		if (entry->state & PIN_ENTRY_HELD)
-			pin_entry_move(set, number, PIN_OTHERS);
+			move(set, number, PIN_OTHERS);
 		/* Several have a part of it each, but none has all. */
 		else if (entry->state && !set->regions[number].is_stale &&
 			 !pin_entries_find(set, range, 0, entry))
@@ -377,9 +378,9 @@ static struct pin_entry *claim_leaving(struct pin_access_set *set, unsigned *lef
 		else if (entry->state && claim(set, entry))
 			claimed = entry;
 		else if (!entry->state && !pin_entry_has_users(set, entry, 1))
-			pin_entry_move(set, number, PIN_UNUSED);
+			move(set, number, PIN_UNUSED);
 		else if ((*left)--)
-			pin_entry_move(set, number, PIN_LEAVING);
+			move(set, number, PIN_LEAVING);
 	}
 	pthread_mutex_unlock(&set->lock);
 	return claimed;
@@ -458,7 +459,7 @@ static uint32_t wait_and_seize(struct pin_access_set *set, struct pin_entry *ent
 		state = entry->state;
 		if (state & PIN_ENTRY_READY) {
 			atomic_store(&entry->state, PIN_ENTRY_BUSY);
-			pin_entry_move(set, number_of(set, entry), PIN_OTHERS);
+			move(set, number_of(set, entry), PIN_OTHERS);
 			unpublish_entry(set, entry);
 		}
 		pthread_mutex_unlock(&set->lock);

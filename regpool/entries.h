@@ -110,9 +110,6 @@ struct pin_range pin_entry_range(const struct pin_entry *entry);
 /* Makes the lists of a set whose tables were initialised. False without memory. */
 bool pin_entries_init(struct pin_access_set *set);
 
-/* Moves an entry to the end of a list. Caller holds the set's lock. */
-void pin_entry_move(struct pin_access_set *set, uint32_t number, enum pin_list list);
-
 /*
  * Allocates an entry for a range. It is BUSY and belongs to the calling thread. NULL without
  * memory, or if pages were replaced there. Caller holds the set's lock.

@@ -35,13 +35,7 @@ void pin_fork_handle(void);
 /* Call before heap memory is registered. Checks whether fork protection is on already. */
 void pin_fork_prepare(void);
 
-/* Internal: how many threads are in fork(). */
+/* How many threads are in fork(): nothing is registered ahead, as it would be copied. */
 extern _Atomic unsigned pin_forks_running;
-
-/* Whether nothing should be registered ahead, because it would be copied. */
-static inline bool pin_fork_is_running(void)
-{
-	return atomic_load_explicit(&pin_forks_running, memory_order_relaxed);
-}
 
 #endif

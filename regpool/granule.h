@@ -47,11 +47,6 @@ size_t pin_granules_probe(struct pin_range range);
 /* Whether any granule of a range has one of these flags. */
 bool pin_granules_any(struct pin_range range, uint32_t flags);
 
-static inline bool pin_granules_any_replaced(struct pin_range range)
-{
-	return pin_granules_any(range, PIN_IS_REPLACED);
-}
-
 /* Whether all granules of a range are bare. */
 bool pin_granules_are_bare(struct pin_range range);
 

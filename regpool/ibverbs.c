@@ -111,24 +111,17 @@ static bool has_version(const struct object *object, uint32_t symbol, const char
 		       version);
 }
 
-static uint32_t hash_of(const char *name)
-{
-	uint32_t hash = 5381;
-
-	for (; *name; name++)
-		hash = hash * 33 + (unsigned char)*name;
-	return hash;
-}
-
 /* By its table of DT_GNU_HASH: counts, a filter, buckets, and hashes of which the last is odd.
  */
 static void *find_symbol(const struct object *object, const char *name, const char *version)
 {
 	const uint32_t *buckets = object->hash + 4 + object->hash[2] * (sizeof(size_t) / 4);
 	const uint32_t *hashes = buckets + object->hash[0];
-	uint32_t hash = hash_of(name), first = object->hash[1];
-	uint32_t i = object->hash[0] ? buckets[hash % object->hash[0]] : 0;
+	uint32_t hash = 5381, first = object->hash[1], i;
 
+	for (const char *c = name; *c; c++)
+		hash = hash * 33 + (unsigned char)*c;
+	i = object->hash[0] ? buckets[hash % object->hash[0]] : 0;
 	for (bool is_last = !i; !is_last; i++) {
 		const ElfW(Sym) *symbol = &object->symbols[i];
 

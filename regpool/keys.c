@@ -6,7 +6,6 @@
 #include "allocator/os.h"
 #include "allocator/span.h"
 #include "regpool/allowance.h"
-#include "regpool/budget.h"
 #include "regpool/choice.h"
 #include "regpool/evict.h"
 #include "regpool/state.h"
@@ -86,12 +85,11 @@ static bool register_entry(struct pin_access_set *set, struct pin_entry *entry,
 		return false;
 	}
 	*error = 0;
+	complete(set, entry, mr);
 	if (!may_evict) {
 		atomic_fetch_add(&pin_state.ahead, 1);
-	}
-	complete(set, entry, mr);
-	if (!may_evict)
 		pin_entries_withdraw(set, range, entry);
+	}
 	pin_entries_deregister_withdrawn(set);
 	return true;
 }

@@ -114,7 +114,7 @@ static int subscribe(struct fid_mem_monitor *monitor, const void *addr, size_t l
 	(void)monitor;
 	if (pin_reserve_contains(addr))
 		may = pin_watch_is_on() && !pin_watch_heap_is_changing() &&
-		      !pin_granules_any_replaced(range);
+		      !pin_granules_any(range, PIN_IS_REPLACED);
 	return may ? 0 : -ENOTSUP;
 }
 

@@ -40,7 +40,7 @@ static PIN_COLD enum pin_reason why_not(const void *addr, size_t length)
 
 	if (!pin_span_find(addr, length))
 		return PIN_SPLIT;
-	if (pin_granules_any_replaced(range))
+	if (pin_granules_any(range, PIN_IS_REPLACED))
 		return PIN_REPLACED;
 	return errno == EFAULT ? PIN_PROTECTED : PIN_UNPINNED;
 }
@@ -332,7 +332,7 @@ static int hold(struct ibv_pd *pd, const void *addr, size_t length, unsigned acc
 	 */
 	length += !length;
 	if (!pin_span_find(addr, length) ||
-	    pin_granules_any_replaced(pin_range_of(addr, length)))
+	    pin_granules_any(pin_range_of(addr, length), PIN_IS_REPLACED))
 		return -ENOENT;
 	if (!set || !set->armed || pin_state_off())
 		error = pin_state_error(pin_domain_arm(pd, access, pin_options.access, &set));

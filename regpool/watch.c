@@ -5,10 +5,8 @@
 #include "allocator/hooks.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
-#include "allocator/os.h"
 #include "allocator/reserve.h"
 #include "regpool/granule.h"
-#include "regpool/state.h"
 #include "regpool/threads.h"
 
 #include <linux/close_range.h>
@@ -442,10 +440,4 @@ bool pin_watch_range(struct pin_range range)
 void pin_watch_notify(void)
 {
 	give_notifier(ALL);
-}
-
-PIN_COLD void pin_watch_await_pending(void)
-{
-	while (atomic_load(&pin_watch_pending))
-		pin_os_wait(&pin_watch_pending, true);
 }

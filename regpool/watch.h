@@ -25,6 +25,7 @@
 #ifndef PIN_WATCH_H
 #define PIN_WATCH_H
 
+#include "allocator/os.h"
 #include "regpool/range.h"
 
 #include <errno.h>
@@ -140,7 +141,6 @@ static inline bool pin_watch_heap_is_changing(void)
  * withdrawn.
  */
 extern _Atomic uint32_t pin_watch_pending;
-void pin_watch_await_pending(void);
 
 static inline bool pin_watch_is_pending(void)
 {
@@ -150,8 +150,8 @@ static inline bool pin_watch_is_pending(void)
 /* Call before keys are looked up: waits until pages replaced before this call are known. */
 static inline void pin_watch_catch_up(void)
 {
-	if (PIN_UNLIKELY(pin_watch_is_pending()))
-		pin_watch_await_pending();
+	while (PIN_UNLIKELY(pin_watch_is_pending()))
+		pin_os_wait(&pin_watch_pending, true);
 }
 
 #endif

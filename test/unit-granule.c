@@ -44,7 +44,8 @@ static void ranges(void)
 
 static void unknown(void)
 {
-	ok(!pin_granules_are_resident(at(0, 1)) && !pin_granules_any_replaced(at(0, 1)) &&
+	ok(!pin_granules_are_resident(at(0, 1)) &&
+		   !pin_granules_any(at(0, 1), PIN_IS_REPLACED) &&
 		   !pin_granules_any(at(0, 1), PIN_IS_UNPINNABLE),
 	   "without a table nothing is known");
 	ok(!pin_granules_ensure(heap + PIECES * PIECE), "the table can be allocated");
@@ -144,14 +145,15 @@ static void replaced(void)
 	   "replacements outside the heap mark nothing");
 	ok(pin_granules_mark_replaced(at(1, 1).start + 7, 1) == PIECE &&
 		   !pin_granules_mark_replaced(at(1, 1).start, 100) &&
-		   pin_granules_any_replaced(at(0, 2)) && !pin_granules_any_replaced(at(2, 9)),
+		   pin_granules_any(at(0, 2), PIN_IS_REPLACED) &&
+		   !pin_granules_any(at(2, 9), PIN_IS_REPLACED),
 	   "replacing a byte marks its granule, once");
 	start = (uintptr_t)grow(&other, 4 * PIECE);
 	ok(pin_granules_mark_replaced(end - PIECE, start - end + 3 * PIECE) == 3 * PIECE &&
-		   pin_granules_any_replaced(
-			   (struct pin_range){start + PIECE, start + 2 * PIECE}) &&
-		   !pin_granules_any_replaced(
-			   (struct pin_range){start + 2 * PIECE, start + 3 * PIECE}),
+		   pin_granules_any((struct pin_range){start + PIECE, start + 2 * PIECE},
+				    PIN_IS_REPLACED) &&
+		   !pin_granules_any((struct pin_range){start + 2 * PIECE, start + 3 * PIECE},
+				     PIN_IS_REPLACED),
 	   "a range across several spans marks only their granules");
 }
 

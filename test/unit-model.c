@@ -147,7 +147,7 @@ static bool usable(const struct held *held)
 static bool any_replaced(const void *addr, size_t length)
 {
 	return pin_reserve_contains(addr) &&
-	       pin_granules_any_replaced(pin_range_of(addr, length));
+	       pin_granules_any(pin_range_of(addr, length), PIN_IS_REPLACED);
 }
 
 /* Whether libibverbs has it alone. */
