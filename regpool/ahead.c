@@ -254,6 +254,7 @@ static void look_at_all(struct look *look)
 		pthread_rwlock_rdlock(&set->domain->lock);
 		pin_entries_deregister_withdrawn(set);
 		pthread_rwlock_unlock(&set->domain->lock);
+		give_back(set);
 		is_on |= is_worked_on(set);
 	}
 	pin_evict_excess(0);
@@ -261,8 +262,6 @@ static void look_at_all(struct look *look)
 	register_segments();
 	for (uint32_t i = is_on ? pin_span_count() : 0; i--;)
 		visit_span(look, pin_span_get(i));
-	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
-		give_back(set);
 	look->has_more |= pin_state.ahead != ahead;
 }
 

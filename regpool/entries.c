@@ -15,11 +15,6 @@ static void set_state_and_wake(struct pin_entry *entry, uint32_t state)
 	pin_os_wake(&entry->state);
 }
 
-struct pin_range pin_entry_range(const struct pin_entry *entry)
-{
-	return (struct pin_range){entry->start, entry->start + entry->length};
-}
-
 static uint32_t number_of(const struct pin_access_set *set, const struct pin_entry *entry)
 {
 	return (uint32_t)(entry - set->entries);

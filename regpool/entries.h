@@ -105,7 +105,10 @@ static inline size_t pin_entry_of_user(struct pin_access_set *set, const _Atomic
 /* Whether at least n proxies use it. */
 bool pin_entry_has_users(struct pin_access_set *set, const struct pin_entry *entry, uint32_t n);
 
-struct pin_range pin_entry_range(const struct pin_entry *entry);
+static inline struct pin_range pin_entry_range(const struct pin_entry *entry)
+{
+	return (struct pin_range){entry->start, entry->start + entry->length};
+}
 
 /* Makes the lists of a set whose tables were initialised. False without memory. */
 bool pin_entries_init(struct pin_access_set *set);

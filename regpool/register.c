@@ -80,7 +80,13 @@ struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
 		warn_limit_reached(domain);
 		return NULL;
 	}
-	if (pin_watch_start() && !pin_watch_range(range)) {
+	/*
+	 * hugetlb pages are mapped over the reservation as the heap grows. If that were
+	 * watched as a whole, each growth would wait for the watch's threads, under jemalloc's
+	 * locks, which they may need themselves.
+	 */
+	if (pin_watch_start() && pin_options.huge == PIN_HUGE_TLB &&
+	    pin_watch_pages(PIN_WATCH_HEAP, range)) {
 		pin_budget_release(range);
 		*error = EBUSY;
 		return NULL;

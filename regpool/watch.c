@@ -427,16 +427,6 @@ bool pin_watch_is_on(void)
 	return atomic_load_explicit(&is_on, memory_order_acquire);
 }
 
-/*
- * hugetlb pages are mapped over the reservation as the heap grows. If the reservation were
- * watched, each growth would wait for the threads here, under jemalloc's locks, which they may
- * need themselves.
- */
-bool pin_watch_range(struct pin_range range)
-{
-	return pin_options.huge != PIN_HUGE_TLB || !pin_watch_pages(PIN_WATCH_HEAP, range);
-}
-
 void pin_watch_notify(void)
 {
 	give_notifier(ALL);

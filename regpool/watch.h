@@ -108,13 +108,6 @@ void pin_watch_reset(void);
 int pin_watch_pages(enum pin_watch_kind kind, struct pin_range pages);
 
 /*
- * Call before a range of the heap is registered. Watches the range by itself if the heap uses
- * hugetlb pages, which cannot be watched before the heap grows. Before its registration the
- * range need not be watched. False if it cannot be watched.
- */
-bool pin_watch_range(struct pin_range range);
-
-/*
  * Notifies listeners as if all had been replaced. Does not wait, so the caller may hold locks
  * that listeners want.
  */
