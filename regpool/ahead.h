@@ -1,10 +1,46 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The thread that registers resident memory ahead of requests. */
+/*
+ * The thread that registers resident memory ahead of requests, in cells of one size, whose
+ * borders lie between blocks: a block that crosses a multiple of that size belongs to one cell,
+ * and has one to itself if it is large. So a memory region covers each buffer from its
+ * beginning to its end, whatever its size, and no page is in two. When blocks have gone and
+ * others cross the borders, the cells are others, too: each block that no memory region covers
+ * gets its own.
+ *
+ * An access set is in use once its fourth request had to be registered, or if it is the first
+ * one and the registrar has looked four times. Nothing is registered ahead in others.
+ */
 #ifndef PIN_AHEAD_H
 #define PIN_AHEAD_H
 
+#include "regpool/granule.h"
+
 struct pin_access_set;
 struct pin_segment;
+
+/* The largest size that the heap is registered ahead in, but for larger blocks. */
+#define PIN_CELL (256 * PIN_MIB)
+
+/*
+ * The size of cells, in bytes, for a heap of the present size, of which `limit` bytes may be
+ * registered. There are about 512: a forked child gets a copy of each memory region in use,
+ * which should be little.
+ */
+size_t pin_cells_size(size_t limit);
+
+/*
+ * Iterates over the cells of a span from the last one down. Blocks may come and go meanwhile:
+ * then a cell may not be as another thread sees the blocks, but the cells do not overlap.
+ */
+struct pin_cells {
+	size_t size;
+	uintptr_t start, end; /* of what is left of the span */
+	struct pin_range
+		block; /* the last one that begins below where a border was looked for */
+	bool is_part;  /* the cell is within that */
+};
+struct pin_cells pin_cells_of(const struct pin_span *span, size_t size);
+bool pin_cells_next(struct pin_cells *it, struct pin_range *cell);
 
 /*
  * Starts the thread, unless it runs. pin_state_changed() wakes it. Thread-safe; must not

@@ -29,7 +29,7 @@ _Static_assert(PIN_HEAP_ACCESS == (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WR
 	       "pin_access_set_of() takes the last four bits and bit 20");
 
 /*
- * A set is in use once so many of its requests had to be registered (choice.h). Short-lived
+ * A set is in use once so many of its requests had to be registered (ahead.h). Short-lived
  * domains are not; and registering the whole heap counts against the budget for each set.
  */
 #define PIN_IN_USE 4u

@@ -6,7 +6,6 @@
 #include "allocator/os.h"
 #include "allocator/span.h"
 #include "regpool/allowance.h"
-#include "regpool/choice.h"
 #include "regpool/evict.h"
 #include "regpool/state.h"
 #include "regpool/register.h"
@@ -14,6 +13,9 @@
 #include "regpool/threads.h"
 
 #include <errno.h>
+
+/* How many times as long as a request a memory region may be that it is united with. */
+#define MUCH_LARGER 8
 
 /* For each byte that a request waits for, so many may be registered, that one among them. */
 static int64_t awaited_bytes(struct pin_range wanted)
@@ -128,7 +130,7 @@ static enum action prepare(struct pin_access_set *set, const void *addr, size_t 
 	PIN_SHIELDED;
 	struct pin_range wanted = pin_range_of(addr, length), piece = wanted;
 	bool is_in_piece = pin_segments_find_piece(wanted, &piece);
-	size_t most = pin_range_length(piece) * (is_in_piece ? 1 : PIN_MUCH_LARGER);
+	size_t most = pin_range_length(piece) * (is_in_piece ? 1 : MUCH_LARGER);
 	enum action action = IMPOSSIBLE;
 	int error = ENOMEM;
 

@@ -6,7 +6,7 @@
 #include <config.h>
 
 #include "allocator/os.h"
-#include "regpool/choice.h"
+#include "regpool/ahead.h"
 #include "regpool/evict.h"
 #include "regpool/keys.h"
 #include "regpool/state.h"

@@ -7,7 +7,7 @@
  */
 #include <config.h>
 
-#include "regpool/choice.h"
+#include "regpool/ahead.h"
 #include "regpool/keys.h"
 #include "test/blocks.h"
 #include "test/counted.h"
@@ -150,12 +150,11 @@ static void begun(void)
 
 static void sizes(void)
 {
-	size_t cell = pin_choice_cell_size(SIZE_MAX);
+	size_t cell = pin_cells_size(SIZE_MAX);
 
 	ok(cell > PIECE - 1 && SPAN_LENGTH / cell <= 1024 && SPAN_LENGTH / cell >= 256,
 	   "a heap has about 512 cells: %zu", SPAN_LENGTH / cell);
-	ok(pin_choice_cell_size(8 * cell - 1) == cell / 2 &&
-		   pin_choice_cell_size(0) == PIN_GRANULE,
+	ok(pin_cells_size(8 * cell - 1) == cell / 2 && pin_cells_size(0) == PIN_GRANULE,
 	   "a cell is an eighth of what may be registered at most, but a granule at least");
 }
 
