@@ -11,7 +11,6 @@
 #include "allocator/log.h"
 #include "allocator/os.h"
 #include "allocator/span.h"
-#include "regpool/allowance.h"
 #include "regpool/budget.h"
 #include "regpool/fork.h"
 #include "regpool/keys.h"

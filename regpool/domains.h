@@ -51,7 +51,7 @@ struct pin_access_set {
 	_Atomic bool armed;
 	_Atomic bool is_first;	   /* no other set was armed: looks count as requests */
 	_Atomic uint32_t n_needed; /* requests that had to be registered, up to PIN_IN_USE */
-	_Atomic int64_t spent;	   /* bytes, of the allowance (allowance.h) */
+	_Atomic int64_t spent;	   /* bytes, of the allowance (budget.h) */
 	pthread_mutex_t lock;	   /* guards the following and which entries are found */
 	uint32_t furthest;	   /* the root of the tree of entries (entries.c) */
 } __attribute__((aligned(64)));

@@ -3,7 +3,6 @@
 
 #include "regpool/evict.h"
 #include "allocator/os.h"
-#include "regpool/allowance.h"
 #include "regpool/budget.h"
 #include "regpool/entries.h"
 #include "regpool/state.h"

@@ -5,7 +5,7 @@
 #include "allocator/log.h"
 #include "allocator/os.h"
 #include "allocator/span.h"
-#include "regpool/allowance.h"
+#include "regpool/budget.h"
 #include "regpool/evict.h"
 #include "regpool/state.h"
 #include "regpool/register.h"

@@ -6,7 +6,6 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/span.h"
-#include "regpool/allowance.h"
 #include "regpool/budget.h"
 #include "regpool/domain.h"
 #include "regpool/foreign.h"
