@@ -53,43 +53,33 @@ struct object {
 	const ElfW(Verdef) * definitions;
 };
 
-/* The loader has added the base, but not on all processors. */
-static void *at(const struct object *object, const ElfW(Dyn) * entry)
+/* The table of this kind, or NULL. The loader has added the base, but not on all processors. */
+static void *table_of(const struct object *object, const ElfW(Dyn) * entry, ElfW(Sxword) tag)
 {
-	uintptr_t p = entry->d_un.d_ptr;
+	uintptr_t p;
 
+	while (entry->d_tag != tag)
+		if ((entry++)->d_tag == DT_NULL)
+			return NULL;
+	p = entry->d_un.d_ptr;
 	return (void *)(p < object->base ? object->base + p : p);
-}
-
-static void read_dynamic(struct object *object, const ElfW(Dyn) * entry)
-{
-	for (; entry->d_tag != DT_NULL; entry++)
-		switch (entry->d_tag) {
-		case DT_SYMTAB:
-			object->symbols = at(object, entry);
-			break;
-		case DT_STRTAB:
-			object->names = at(object, entry);
-			break;
-		case DT_GNU_HASH:
-			object->hash = at(object, entry);
-			break;
-		case DT_VERSYM:
-			object->versions = at(object, entry);
-			break;
-		case DT_VERDEF:
-			object->definitions = at(object, entry);
-			break;
-		}
 }
 
 static bool read_object(struct object *object, const struct dl_phdr_info *info)
 {
+	const ElfW(Dyn) * dynamic;
+
 	*object = (struct object){.base = info->dlpi_addr, .range = pin_files_range(info)};
-	for (int i = 0; i < info->dlpi_phnum; i++)
-		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			read_dynamic(object,
-				     (void *)(object->base + info->dlpi_phdr[i].p_vaddr));
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		if (info->dlpi_phdr[i].p_type != PT_DYNAMIC)
+			continue;
+		dynamic = (void *)(object->base + info->dlpi_phdr[i].p_vaddr);
+		object->symbols = table_of(object, dynamic, DT_SYMTAB);
+		object->names = table_of(object, dynamic, DT_STRTAB);
+		object->hash = table_of(object, dynamic, DT_GNU_HASH);
+		object->versions = table_of(object, dynamic, DT_VERSYM);
+		object->definitions = table_of(object, dynamic, DT_VERDEF);
+	}
 	return object->symbols && object->names && object->hash;
 }
 
