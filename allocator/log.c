@@ -38,21 +38,22 @@ static void put_padded(struct sink *out, const struct spec *spec, const char *te
 
 	for (size_t i = 0; i < pad && !spec->left; i++)
 		put_char(out, spec->zeros ? '0' : ' ');
-	for (; *text; text++)
-		put_char(out, *text);
+	for (size_t i = 0; i < n; i++)
+		put_char(out, text[i]);
 	for (size_t i = 0; i < pad && spec->left; i++)
 		put_char(out, ' ');
 }
 
 /* Writes a number before the NUL at `end`. Returns its beginning. */
-static const char *write_number(char *end, const char *prefix, uint64_t n, unsigned base)
+static const char *write_number(char *end, const char *prefix, uint64_t n, bool is_hex)
 {
 	size_t length = strlen(prefix);
 	char *p = end;
 
+	/* To divide by a constant takes a fraction of the time. */
 	do
-		*--p = "0123456789abcdef"[n % base];
-	while (n /= base);
+		*--p = "0123456789abcdef"[is_hex ? n % 16 : n % 10];
+	while (n = is_hex ? n / 16 : n / 10, n);
 	return memcpy(p - length, prefix, length);
 }
 
@@ -94,16 +95,16 @@ size_t pin_vformat(char *buf, size_t size, const char *format, va_list args)
 			with_sign = spec.is_long ? va_arg(args, long) : va_arg(args, int);
 			number = (uint64_t)with_sign;
 			text = write_number(end, with_sign < 0 ? "-" : "",
-					    with_sign < 0 ? -number : number, 10);
+					    with_sign < 0 ? -number : number, false);
 			break;
 		case 'u':
 		case 'x':
 			number = spec.is_long ? va_arg(args, unsigned long)
 					      : va_arg(args, unsigned int);
-			text = write_number(end, "", number, *p == 'u' ? 10 : 16);
+			text = write_number(end, "", number, *p == 'x');
 			break;
 		case 'p':
-			text = write_number(end, "0x", (uintptr_t)va_arg(args, void *), 16);
+			text = write_number(end, "0x", (uintptr_t)va_arg(args, void *), true);
 			break;
 		}
 		put_padded(&out, &spec, text);

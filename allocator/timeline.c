@@ -13,7 +13,7 @@
 #define SHARE_OF_HEAP 128
 
 _Atomic size_t pin_timeline_low, pin_timeline_high;
-_Atomic bool pin_timeline_stepped;
+_Atomic uint64_t pin_timeline_stepped;
 
 /* Protected by `busy`, a try-lock: what a thread has that finds it set is the last value. */
 static struct pin_moment moments[PIN_TIMELINE_MOMENTS];
@@ -91,7 +91,7 @@ PIN_COLD void pin_timeline_note(size_t live, bool grew)
 	uint64_t now = pin_os_now_ns();
 
 	set_bounds(live);
-	pin_timeline_stepped = true;
+	pin_timeline_stepped = now;
 	if ((grew || live > highest || now >= while_ends) &&
 	    !atomic_exchange_explicit(&busy, true, memory_order_acquire)) {
 		add_moment(live, now, grew);

@@ -32,8 +32,8 @@ void pin_timeline_note(size_t live, bool grew);
  */
 size_t pin_timeline_read(struct pin_moment *out);
 
-/* Memory in use has changed notably since somebody set this to false. */
-extern PIN_HIDDEN _Atomic bool pin_timeline_stepped;
+/* When memory in use has last changed notably, since somebody set this to 0. */
+extern PIN_HIDDEN _Atomic uint64_t pin_timeline_stepped;
 
 /* In a child, from a handler of fork(): forgets all moments. */
 void pin_timeline_begin_anew(void);

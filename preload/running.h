@@ -5,8 +5,8 @@
  * report` reads it.
  *
  * The file has two parts, which are written in turn, so that one of them is always whole. A
- * part is written from its end to its beginning: first `next`, then the text, then `number`. So
- * it is whole if a reader, who reads `number` first, finds both equal.
+ * part is written from its beginning to its end, which is its number again, behind the text. So
+ * it is whole if a reader, who reads in that order, too, finds both equal.
  */
 #ifndef PIN_RUNNING_H
 #define PIN_RUNNING_H
@@ -25,9 +25,12 @@ struct pin_running_part {
 	char zero[8];	  /* no text begins so */
 	uint64_t number;  /* of the writing; 0: none yet */
 	uint64_t n_bytes; /* of the text, a report in JSON */
-	char text[128 * 1024 - 32];
-	uint64_t next;
+	char text[128 * 1024 - 24];
 };
+
+#define PIN_RUNNING_BYTES(n_bytes) \
+	(offsetof(struct pin_running_part, text) + (n_bytes) + sizeof(uint64_t))
+#define PIN_RUNNING_MOST (sizeof(struct pin_running_part) - PIN_RUNNING_BYTES(0))
 
 /*
  * When a process that runs began, or what executed its program did, in ticks since the boot:

@@ -42,11 +42,12 @@ static void add_records(struct cmd_job *job, const char *text, size_t n_bytes)
 	static struct pin_running_part parts[PIN_RUNNING_PARTS];
 	unsigned char *head = (unsigned char *)parts;
 
-	if (n_bytes > sizeof parts->text)
+	if (n_bytes > PIN_RUNNING_MOST)
 		return;
-	parts->number = parts->next = 1;
+	parts->number = 1;
 	parts->n_bytes = n_bytes;
 	memcpy(parts->text, text, n_bytes);
+	memcpy(parts->text + n_bytes, &parts->number, sizeof parts->number);
 	for (size_t i = 0; i <= offsetof(struct pin_running_part, text); i++) {
 		head[i] ^= 0xff;
 		add(job, (const char *)parts, sizeof parts);

@@ -29,7 +29,7 @@
 /* --- what is around the process ---------------------------------------------------------- */
 
 static uint64_t now = 1000000000;
-static unsigned n_writes; /* three for each part of the record */
+static unsigned n_writes; /* of the record */
 static void (*meanwhile)(void);
 
 int __real_faccessat(int fd, const char *path, int mode, int flags);
@@ -270,12 +270,14 @@ static const char *record(void)
 	static struct pin_running_part parts[PIN_RUNNING_PARTS];
 	struct pin_running_part *part;
 	char path[128];
+	bool is_whole;
 
 	pin_format(path, sizeof path, "out.json.%s.%d.running", report.host, getpid());
 	memcpy(parts, text_of(path), sizeof parts);
 	part = &parts[parts[1].number > parts[0].number];
+	is_whole = !memcmp(part->text + part->n_bytes, &part->number, sizeof part->number);
 	part->text[part->n_bytes] = '\0';
-	return part->number == part->next ? part->text : "";
+	return is_whole ? part->text : "";
 }
 
 static void begin_record(void)
@@ -290,21 +292,69 @@ static void begin_record(void)
 	({                    \
 		n_writes = 0; \
 		call;         \
-		n_writes / 3; \
+		n_writes;     \
 	})
+
+#define SECOND 1000000000
+
+/* What is due when so much has changed since a record of 256 MiB, 100 counts. */
+static const struct {
+	const char *what;
+	struct pin_recorded change;
+	unsigned due;
+} dues[] = {
+	{"nothing, if nothing has changed", {0}, 0},
+	{"nothing, of a peak that is less than a 64th higher", {.peak = 4 * MIB - 1}, 0},
+	{"a peak that is higher", {.peak = 4 * MIB}, PIN_COUNTED},
+	{"a heap that has grown", {.mapped = 1}, PIN_COUNTED},
+	{"more that is registered", {.registered = 4 * MIB}, PIN_COUNTED},
+	{"nothing, of twice as many requests", {.counts = 100}, 0},
+	{"more than twice as many", {.counts = 101}, PIN_COUNTED},
+	{"nothing, of what is in use, at once", {.live = 64 * MIB, .ns = SECOND / 17}, 0},
+	{"nothing, of a little, after a pause", {.live = 4 * MIB - 1, .ns = SECOND / 16}, 0},
+	{"all, of less in use, after a pause",
+	 {.live = -(size_t)(4 * MIB), .ns = SECOND / 16},
+	 PIN_COUNTED | PIN_AT_RECORD},
+	{"all, after a second", {.ns = SECOND}, PIN_COUNTED | PIN_AT_RECORD},
+};
+
+static void due(void)
+{
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(dues); i++) {
+		const struct pin_recorded *change = &dues[i].change;
+		struct pin_recorded then = {.peak = 256 * MIB,
+					    .live = 100 * MIB,
+					    .mapped = 300 * MIB,
+					    .counts = 100,
+					    .ns = SECOND,
+					    .asked_ns = SECOND};
+		struct pin_recorded later = {.peak = then.peak + change->peak,
+					     .live = then.live + change->live,
+					     .mapped = then.mapped + change->mapped,
+					     .registered = change->registered,
+					     .counts = then.counts + change->counts,
+					     .ns = then.ns + change->ns};
+
+		ok(pin_record_due(&then, &later) == dues[i].due, "%s is due", dues[i].what);
+	}
+}
 
 static bool records_when_due(void)
 {
 	begin_record();
-	if (n_writes != 6 || PARTS(pin_record_note(false)) ||
+	if (n_writes != 1 || PARTS(pin_record_note(false)) ||
 	    !strstr(record(), "\"memlock_limit_bytes\":65536,") ||
 	    !strstr(record(), "\"growth_steps\":1}") ||
 	    !strstr(record(), "\"timeline\":[[0.000000,"))
 		return false;
-	now += 1000000000;
-	return PARTS(pin_record_note(false)) == 1 && PARTS(pin_live_count(MIB)) == 0 &&
-	       PARTS(pin_live_count(4 * MIB)) == 1 && PARTS(pin_live_count(-12 * MIB)) == 1 &&
-	       strstr(record(), "[1.000000,1048576,33554432,0]]}\n");
+	now += SECOND;
+	if (PARTS(pin_record_note(true)) != 1 || PARTS(pin_live_count(MIB)) ||
+	    PARTS(pin_live_count(4 * MIB)) != 1 || PARTS(pin_live_count(-12 * MIB)))
+		return false;
+	/* Without a step one call of 64 looks. */
+	now += SECOND / 16;
+	return PARTS(for (int i = 0; i < 64; i++) pin_record_note(false)) == 1 &&
+	       strstr(record(), "[1.062500,1048576,33554432,0]]}\n");
 }
 
 static bool records_by_doubling(void)
@@ -320,6 +370,7 @@ static bool records_by_doubling(void)
 
 static void note_too(void)
 {
+	pin_state.registered_peak += 8 * PIN_MIB;
 	if (n_writes < 100)
 		pin_record_note(true);
 }
@@ -328,7 +379,23 @@ static bool records_one_at_a_time(void)
 {
 	begin_record();
 	meanwhile = note_too;
-	return PARTS(pin_record_note(true)) == 3;
+	return PARTS(note_too()) == 3;
+}
+
+/* Or a reader who is overtaken could find the number of the text before. */
+static bool leaves_no_text(void)
+{
+	static char name[] = "a long name";
+	const char *text;
+
+	program_invocation_short_name = name;
+	begin_record();
+	PARTS(note_too());
+	name[1] = '\0';
+	if (PARTS(note_too()) != 1 || PARTS(note_too()) != 1)
+		return false;
+	text = record() + strlen(record()) + sizeof(uint64_t);
+	return !memcmp(text, (const char[sizeof name - 2]){0}, sizeof name - 2) && *record();
 }
 
 static void end_record(void)
@@ -355,7 +422,7 @@ static bool child_has_own(void)
 		return false;
 	pin_record_end();
 	forked();
-	if (PARTS(pin_live_count(20 * MIB)) != 2 || n_files("*.running") != 2 || chdir("/"))
+	if (PARTS(pin_live_count(20 * MIB)) != 1 || n_files("*.running") != 2 || chdir("/"))
 		return false;
 	pin_record_end();
 	return n_files("out.json.*.running") == 1 && n_files("*") == 1;
@@ -404,6 +471,8 @@ int main(int argc, char **argv)
 	   "after the last one there is none, nor of another process");
 	ok(in_child(quotes_names), "the name of a program is UTF-8, and quoted");
 	ok(in_child(lists_own_domains), "a child has none of its parent's domains");
+	due();
+	ok(in_child(leaves_no_text), "behind a shorter text nothing of a longer one is left");
 	ok(in_child(records_when_due), "a record is written when due, or a second later");
 	ok(in_child(records_by_doubling), "of requests when their number has doubled");
 	ok(in_child(records_one_at_a_time), "and three times at most by one call");

@@ -187,9 +187,6 @@ static void read_samples(const json_t *report, struct cmd_rank *rank, struct cmd
 		    (i && (float)at < sample[-1].seconds))
 			wrong(fault, "has no valid timeline[%zu]", i);
 		*sample = (struct cmd_sample){(float)at, (float)live, (float)mapped};
-		/* Of a record the last moment may be newer than the figures. */
-		if (rank->is_killed)
-			rank->figures[CMD_LIVE] = live;
 		rank->lasted = fmax(rank->lasted, (double)sample->seconds);
 	}
 }
@@ -207,8 +204,8 @@ static json_t *parse_record(FILE *in, struct cmd_fault *fault)
 	json_t *report = NULL;
 
 	for (size_t n = fread(parts, sizeof *parts, PIN_RUNNING_PARTS, in); n--; part++)
-		if (part->number && part->number == part->next &&
-		    part->n_bytes <= sizeof part->text &&
+		if (part->number && part->n_bytes <= PIN_RUNNING_MOST &&
+		    !memcmp(part->text + part->n_bytes, &part->number, sizeof part->number) &&
 		    (!newest || part->number > newest->number))
 			newest = part;
 	if (newest)

@@ -174,24 +174,20 @@ void pin_report_collect(struct pin_report *report, unsigned when)
 	uint64_t now = pin_os_now_ns(), peak_ns = pin_live_peak().ns;
 
 	take_figures(report, when);
-	if (when & PIN_AT_RECORD) {
-		report->elapsed_ns = now - report->began_ns;
-		report->n_moments = pin_timeline_read(report->moments);
-		/* Other threads go on: they may have reached the peak, or a moment, after now.
-		 */
-		for (size_t i = 0; i < report->n_moments; i++) {
-			report->moments[i] = moment_beside(report->moments[i]);
-			if (report->moments[i].ns > now)
-				report->moments[i].ns = now;
-		}
-		insert_peak(report, peak_ns < now ? peak_ns : now);
-		report->n_moments++;
-		collect_sites(report);
+	report->elapsed_ns = now - report->began_ns;
+	report->n_moments = pin_timeline_read(report->moments);
+	/* Other threads go on: they may have reached the peak, or a moment, after now. */
+	for (size_t i = 0; i < report->n_moments; i++) {
+		report->moments[i] = moment_beside(report->moments[i]);
+		if (report->moments[i].ns > now)
+			report->moments[i].ns = now;
 	}
-	report->moments[report->n_moments - 1] = (struct pin_moment){
+	insert_peak(report, peak_ns < now ? peak_ns : now);
+	report->moments[report->n_moments++] = (struct pin_moment){
 		.ns = now,
 		.live = (size_t)report->figures[PIN_FIGURE_LIVE],
 		.mapped = (size_t)report->figures[PIN_FIGURE_MAPPED],
 		.pinned = (size_t)report->figures[PIN_FIGURE_PINNED],
 	};
+	collect_sites(report);
 }

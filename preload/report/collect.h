@@ -48,9 +48,8 @@ size_t pin_report_peak_beside(void);
 uint64_t pin_report_requests(enum pin_reason reason);
 
 /*
- * Fills in what changes while the process runs: figures, of PIN_COUNTED, PIN_AT_RECORD and
- * PIN_AT_REPORT those in `when`; the last moment; and, with PIN_AT_RECORD, the timeline before
- * it with the peak, and the sites.
+ * Fills in what changes while the process runs: of the figures those of PIN_COUNTED,
+ * PIN_AT_RECORD and PIN_AT_REPORT in `when`; the timeline and the sites.
  */
 void pin_report_collect(struct pin_report *report, unsigned when);
 
@@ -77,10 +76,7 @@ void pin_output_string(struct pin_output *out, const char *text);
 /* Writes what is buffered. Returns out->error. */
 int pin_output_flush(struct pin_output *out);
 
-/*
- * The form for programs: schema 3, described in pinalloc(7). It ends with the last moment,
- * which alone is written behind what is in the buffer already.
- */
+/* The form for programs: schema 3, described in pinalloc(7). */
 void pin_report_json(const struct pin_report *report, struct pin_output *out);
 
 #endif

@@ -18,6 +18,7 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/io.h"
+#include "allocator/span.h"
 #include "preload/report/report-file.h"
 #include "preload/report/collect.h"
 #include "preload/report/process.h"
@@ -36,9 +37,12 @@
 #define SHARE_OF_PEAK 64
 #define STEP	      (4 * PIN_MIB)
 
-/* A step of the timeline is written when the last writing is a second ago; before that only
- * what is in use, if that has changed as much as a peak may. */
-#define REST_NS 1000000000
+/*
+ * Whatever has changed is written a second later. A change of what is in use is not written,
+ * and what the kernel has is not read, more often than in each pause.
+ */
+#define REST_NS	 1000000000
+#define PAUSE_NS (REST_NS / 16)
 
 #define FILE_BYTES (PIN_RUNNING_PARTS * sizeof(struct pin_running_part))
 
@@ -46,10 +50,11 @@ static struct pin_running_part part; /* the one to be written */
 static struct pin_report report;
 static struct pin_report_file file;
 static char path[PATH_MAX + HOST_NAME_MAX + 32];
-static char *mapped;		     /* the file */
-static _Atomic size_t noted;	     /* pin_timeline_high, as it was written */
-static _Atomic uint64_t rests_until; /* for all but what is due */
+static char *mapped;		    /* the file */
+static struct pin_recorded written; /* of who is busy */
+static _Atomic uint64_t n_counts;
 static _Atomic bool todo, busy;
+static _Atomic uint64_t pause_ends; /* until then nothing is due, but with a new peak or so */
 
 /* Others write to it when it is kept. Nobody does if none is wanted, or any more. */
 enum { UNWANTED, NONE, BEGUN, KEPT };
@@ -67,17 +72,6 @@ static void give_up(int error)
 		"leaves no report",
 		file.path, strerrordesc_np(error));
 	unlink(path);
-}
-
-/* Writes what is in `part` from there on to its place in the file. */
-static void put(const void *from, size_t n_bytes)
-{
-	size_t at = part.number % PIN_RUNNING_PARTS * sizeof part +
-		    (size_t)((const char *)from - (const char *)&part);
-	int error = pin_os_write_memory(mapped + at, from, n_bytes);
-
-	if (error && atomic_load(&state) != UNWANTED)
-		give_up(-error);
 }
 
 /*
@@ -106,27 +100,16 @@ static int make_file(void)
 /* --- what it holds -------------------------------------------------------------------------
  */
 
-static int64_t step_above(int64_t peak)
+/* With its number once more behind the text. A report with many long paths may not fit with its
+ * stacks. */
+static void write_part(unsigned figures)
 {
-	return peak / SHARE_OF_PEAK > (int64_t)STEP ? peak / SHARE_OF_PEAK : (int64_t)STEP;
-}
+	struct pin_output output = {.fd = -1, .buf = part.text, .size = PIN_RUNNING_MOST};
+	static size_t longest; /* text so far: no number is left behind a shorter one */
+	char *to = mapped + ++part.number % PIN_RUNNING_PARTS * sizeof part;
+	int error;
 
-/* All, or of the text only its last moment, which says what is in use. A report with many long
- * paths may not fit with its stacks. */
-static void write_part(bool is_all)
-{
-	struct pin_output output = {.fd = -1, .buf = part.text, .size = sizeof part.text};
-	const char *last = is_all ? part.text : memrchr(part.text, '[', part.n_bytes);
-	int64_t peak = (int64_t)pin_live_peak().bytes;
-
-	output.used = (size_t)(last - part.text);
-	noted = pin_timeline_high;
-	if (is_all) {
-		pin_timeline_stepped = false;
-		pin_live_due = peak + step_above(peak);
-		rests_until = pin_os_now_ns() + REST_NS;
-	}
-	pin_report_collect(&report, PIN_COUNTED | (is_all ? PIN_AT_RECORD : 0));
+	pin_report_collect(&report, figures);
 	pin_report_json(&report, &output);
 	if (output.error) {
 		output.error = 0;
@@ -134,32 +117,82 @@ static void write_part(bool is_all)
 		pin_report_json(&report, &output);
 	}
 	part.n_bytes = output.used;
-	part.next = ++part.number;
-	put(&part.next, sizeof part.next);
-	put(part.text, part.n_bytes);
-	put(&part, offsetof(struct pin_running_part, text));
+	memcpy(part.text + output.used, &part.number, sizeof part.number);
+	memset(part.text + output.used + sizeof part.number, 0,
+	       longest > output.used ? longest - output.used : 0);
+	longest = longest > output.used ? longest : output.used;
+	error = pin_os_write_memory(to, &part, PIN_RUNNING_BYTES(longest));
+	if (error && atomic_load(&state) != UNWANTED)
+		give_up(-error);
+}
+
+/* --- when ----------------------------------------------------------------------------------
+ */
+
+static size_t step_above(size_t peak)
+{
+	return peak / SHARE_OF_PEAK > STEP ? peak / SHARE_OF_PEAK : STEP;
+}
+
+unsigned pin_record_due(const struct pin_recorded *then, const struct pin_recorded *now)
+{
+	size_t step = step_above(then->peak);
+	int64_t change = (int64_t)(now->live - then->live);
+
+	if (now->mapped <= then->mapped && now->peak < then->peak + step &&
+	    now->registered < then->registered + step && now->counts <= 2 * then->counts &&
+	    now->ns < then->ns + REST_NS &&
+	    (now->ns < then->ns + PAUSE_NS || (size_t)llabs(change) < step))
+		return 0;
+	return PIN_COUNTED | (now->ns < then->asked_ns + PAUSE_NS ? 0 : PIN_AT_RECORD);
+}
+
+/* `rose` is whether the peak may have. */
+static void look(bool rose)
+{
+	struct pin_recorded now = {.peak = rose ? pin_live_peak().bytes : written.peak,
+				   .live = pin_timeline_high,
+				   .mapped = pin_span_bytes(),
+				   .registered = pin_state.registered_peak,
+				   .counts = n_counts,
+				   .ns = pin_os_now_ns(),
+				   .asked_ns = written.asked_ns};
+	unsigned due = pin_record_due(&written, &now);
+
+	pause_ends = due ? 0 : written.ns + PAUSE_NS;
+	if (!due || !pin_process_is_ours())
+		return;
+	if (due & PIN_AT_RECORD)
+		now.asked_ns = now.ns;
+	pin_timeline_stepped = due & PIN_AT_RECORD ? 0 : now.ns;
+	pin_live_due = (int64_t)(now.peak + step_above(now.peak));
+	written = now;
+	write_part(due);
 }
 
 /* What one call of malloc may write. Where others go on allocating, one of them does the rest.
  */
 #define MOST_WRITES 3
 
+/* Of calls without a step of the timeline so many are one: few have anything to say. */
+#define CALLS 64
+
 /* A thread that finds another one writing leaves the writing to it; that one looks again when
  * it has written. */
-static void write_record(bool is_all)
+static void write_record(bool rose)
 {
-	atomic_store(&todo, true);
+	static _Atomic unsigned n_calls;
+
+	if (rose || pin_timeline_stepped >= pause_ends || !(++n_calls % CALLS))
+		atomic_store(&todo, true);
 	for (int i = 0; i < MOST_WRITES && atomic_load(&todo) && !atomic_exchange(&busy, true);
 	     i++) {
 		atomic_store(&todo, false);
 		if (atomic_load(&state) == KEPT)
-			write_part(is_all || i);
+			look(rose || i);
 		atomic_store(&busy, false);
 	}
 }
-
-/* --- when ----------------------------------------------------------------------------------
- */
 
 static void begin_record(void)
 {
@@ -179,7 +212,7 @@ static void begin_record(void)
 		give_up(error);
 		return;
 	}
-	write_part(true);
+	written = (struct pin_recorded){0};
 	if (atomic_compare_exchange_strong(&state, &begun, KEPT))
 		write_record(true);
 	else
@@ -189,25 +222,17 @@ static void begin_record(void)
 /* A shell holds less before it executes the program: the record would stay. */
 #define LITTLE (2 * PIN_MIB)
 
-void pin_record_note(bool is_due)
+void pin_record_note(bool rose)
 {
-	int64_t change = (int64_t)pin_timeline_high - (int64_t)noted;
 	struct pin_io_shield shield;
-	bool is_all = is_due;
-	int saved = errno;
+	int saved = errno, now = atomic_load(&state);
 
-	if (atomic_load(&state) != KEPT) {
-		pin_timeline_stepped = false;
-	} else {
-		is_all |= pin_os_now_ns() >= rests_until;
-		is_due = is_all || llabs(change) >= step_above(pin_live_due);
-	}
-	if (!is_due || atomic_load(&state) == UNWANTED || !pin_process_is_ours())
-		return;
-	if (atomic_load(&state) == KEPT) {
-		write_record(is_all);
-	} else if (atomic_load(&state) == NONE &&
-		   (pin_process_has_registered() || pin_live_peak().bytes >= LITTLE)) {
+	if (now == KEPT)
+		write_record(rose);
+	else
+		pin_timeline_stepped = 0;
+	if (now == NONE && rose && pin_process_is_ours() &&
+	    (pin_process_has_registered() || pin_live_peak().bytes >= LITTLE)) {
 		pin_live_due = (int64_t)pin_live_peak().bytes + PIN_CHILD_MUCH;
 		if (pin_process_is_due()) {
 			pin_io_shield_begin(&shield);
@@ -218,21 +243,11 @@ void pin_record_note(bool is_due)
 	errno = saved;
 }
 
-/*
- * Requests that went to libibverbs may be millions: the record has them as of when their number
- * had doubled last, or something else changed.
- */
 void pin_record_note_counts(void)
 {
-	static _Atomic uint64_t n_told;
-	static _Atomic int64_t told_of;
-	int64_t peak = (int64_t)atomic_load(&pin_state.registered_peak), before = told_of;
-	uint64_t told = atomic_fetch_add(&n_told, 1);
-
-	if ((told & (told + 1)) && peak < before + step_above(before))
-		return;
-	told_of = peak;
-	pin_record_note(true);
+	n_counts++;
+	pause_ends = 0;
+	pin_record_note(atomic_load(&state) == NONE);
 }
 
 /* From so much memory in use on. */

@@ -214,17 +214,12 @@ static void json_moment(const struct pin_report *report, size_t i, struct pin_ou
 
 void pin_report_json(const struct pin_report *report, struct pin_output *out)
 {
-	size_t last = report->n_moments - 1;
-
-	if (!out->used) {
-		json_identity(report, out);
-		json_sections(report, out);
-		json_sites(report, out);
-		json_modules(report, out);
-		pin_output(out, ",\n\"timeline_columns\":[\"seconds\",\"live_bytes\","
-				"\"mapped_bytes\",\"pinned_bytes\"],\n\"timeline\":[");
-		for (size_t i = 0; i < last; i++)
-			json_moment(report, i, out);
-	}
-	json_moment(report, last, out);
+	json_identity(report, out);
+	json_sections(report, out);
+	json_sites(report, out);
+	json_modules(report, out);
+	pin_output(out, ",\n\"timeline_columns\":[\"seconds\",\"live_bytes\","
+			"\"mapped_bytes\",\"pinned_bytes\"],\n\"timeline\":[");
+	for (size_t i = 0; i < report->n_moments; i++)
+		json_moment(report, i, out);
 }
