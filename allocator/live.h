@@ -18,19 +18,18 @@ struct pin_live_peak {
 	uint64_t ns; /* the time, by pin_os_now_ns() */
 };
 
-struct pin_live_stats {
-	size_t live;   /* bytes in use */
-	size_t mapped; /* bytes the heap has grown to; never decreases */
-};
-
-/* Thread-safe, lock-free, async-signal-safe. */
-void pin_live_stats(struct pin_live_stats *stats);
-
-/* Bytes in use. Lock-free, async-signal-safe. */
+/* Bytes in use: all the heap has, if threads have freed what is not counted yet. Lock-free,
+ * async-signal-safe. */
 size_t pin_live_now(void);
 
 /* The highest value of pin_live_now() so far, and its time. Lock-free, async-signal-safe. */
 struct pin_live_peak pin_live_peak(void);
+
+/*
+ * The same since this was last called with true; if it has been lower since then, the time may
+ * be an earlier one.
+ */
+struct pin_live_peak pin_live_recent(bool begins_anew);
 
 /* The hook note_memory is due when the peak reaches this; never with 0. */
 extern PIN_HIDDEN _Atomic int64_t pin_live_due;

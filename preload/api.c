@@ -10,6 +10,8 @@
 #include "allocator/live.h"
 #include "allocator/os.h"
 #include "allocator/span.h"
+#include "preload/report/collect.h"
+#include "preload/report/record.h"
 #include "preload/report/write.h"
 #include "regpool/domain.h"
 #include "regpool/mr.h"
@@ -44,15 +46,13 @@ int pinalloc_disable(struct ibv_pd *pd)
 
 int pinalloc_stats(struct pinalloc_stats *stats, size_t size)
 {
-	struct pin_live_stats heap;
 	struct pinalloc_stats all;
 
 	/* A program that asks will allocate, and must not see a heap without addresses. */
 	pin_start_heap();
-	pin_live_stats(&heap);
 	all = (struct pinalloc_stats){
-		.live = heap.live,
-		.mapped = heap.mapped,
+		.live = pin_live_now(),
+		.mapped = pin_span_bytes(),
 		.growth_steps = pin_span_steps(),
 		.pinned = pin_state.pinned,
 		.pinned_peak = pin_state.pinned_peak,
@@ -67,11 +67,24 @@ int pinalloc_stats(struct pinalloc_stats *stats, size_t size)
 		.registered = pin_state.registered,
 		.registered_peak = pin_state.registered_peak,
 		.mr_ahead = pin_state.ahead,
+		.live_peak_since_mark = pin_live_recent(false).bytes,
 	};
 	if (size > sizeof all)
 		size = sizeof all;
 	memcpy(stats, &all, size);
 	return (int)size;
+}
+
+int pinalloc_mark(const char *name)
+{
+	int error = pin_report_mark(name);
+
+	if (error)
+		pin_warn_once("pinalloc_mark(\"%s\"): there are %d phases already; this and "
+			      "all further ones count as one",
+			      name, PIN_PHASES);
+	pin_record_note(true);
+	return error;
 }
 
 int pinalloc_report(const char *path)

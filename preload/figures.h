@@ -27,4 +27,22 @@ struct pin_figure_key {
 };
 extern const struct pin_figure_key pin_figures[PIN_FIGURES];
 
+/*
+ * What is said of a phase of the program: when it began first, ended last, and had most in use;
+ * sums over all its parts; what was pinned at the end of a part at most, and the most in use.
+ */
+enum pin_phase_figure {
+	PIN_PHASE_BEGAN,
+	PIN_PHASE_ENDED,
+	PIN_PHASE_PEAK_AT,
+	PIN_PHASE_TIME,
+	PIN_PHASE_GROWN,
+	PIN_PHASE_CREATED,
+	PIN_PHASE_AHEAD,
+	PIN_PHASE_PINNED,
+	PIN_PHASE_PEAK,
+	PIN_PHASE_FIGURES
+};
+extern const char *const pin_phase_keys[PIN_PHASE_FIGURES];
+
 #endif

@@ -13,6 +13,7 @@
 #include "allocator/reserve.h"
 #include "allocator/start.h"
 #include "preload/report/stacks.h"
+#include "preload/report/collect.h"
 #include "preload/report/process.h"
 #include "preload/report/record.h"
 #include "preload/report/report-file.h"
@@ -79,6 +80,7 @@ static void in_child(void)
 
 	pin_watch_reset();
 	pin_listeners_begin_child();
+	pin_report_forget_phases();
 	if (pin_report_wanted) {
 		pin_process_begin_anew();
 		pin_live_begin_anew();

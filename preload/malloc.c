@@ -192,13 +192,12 @@ PIN_EXPORT int mallopt(int parameter, int value)
 
 PIN_EXPORT struct mallinfo2 mallinfo2(void)
 {
-	struct pin_live_stats stats;
+	size_t live = pin_live_now(), mapped = pin_span_bytes();
 
-	pin_live_stats(&stats);
 	return (struct mallinfo2){
-		.arena = stats.mapped,
-		.uordblks = stats.live,
-		.fordblks = stats.mapped - stats.live,
+		.arena = mapped,
+		.uordblks = live,
+		.fordblks = mapped - live,
 	};
 }
 

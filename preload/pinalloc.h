@@ -110,7 +110,8 @@ struct pinalloc_stats {
 	uint64_t live_peak;	  /* the most that was live at a time */
 	uint64_t registered;	  /* now, once for each memory region that has it */
 	uint64_t registered_peak;
-	uint64_t mr_ahead; /* of mr_created, those that no request waited for */
+	uint64_t mr_ahead;	       /* of mr_created, those that no request waited for */
+	uint64_t live_peak_since_mark; /* by pinalloc_mark(); before the first, live_peak */
 };
 
 /*
@@ -123,6 +124,19 @@ struct pinalloc_stats {
  * is older than the header.
  */
 int pinalloc_stats(struct pinalloc_stats *stats, size_t size) PINALLOC_API;
+
+/*
+ * Begins a phase of the program, and ends the one that goes on: of each phase the report says
+ * how much memory was in use at most, and what was registered. A phase that comes again adds
+ * up. Takes a lock for a moment, so it must not be called by a handler that may have
+ * interrupted it.
+ *
+ *   name  of the phase, in UTF-8, of which 47 bytes count; NULL or "": none begins
+ *
+ * Returns 0, or -ENOSPC, and a line says so the first time, if there are 64 names already: the
+ * phases of all further names count as one.
+ */
+int pinalloc_mark(const char *name) PINALLOC_API;
 
 /*
  * Writes the report now, as PINALLOC_REPORT does at exit.

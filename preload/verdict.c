@@ -13,6 +13,10 @@ const struct pin_figure_key pin_figures[PIN_FIGURES] = {
 #undef FIGURE
 };
 
+const char *const pin_phase_keys[] = {"began_s",  "ended_s",	  "live_peak_s",
+				      "seconds",  "grown_bytes",  "mr_created",
+				      "mr_ahead", "pinned_bytes", "live_peak_bytes"};
+
 /* Smaller amounts of memory are not worth a percentage, or a line. */
 #define NOTABLE ((int64_t)64 << 20)
 

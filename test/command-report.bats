@@ -34,6 +34,10 @@ load job
 	transcript sites
 }
 
+@test "phases are merged, and compared, by name" {
+	transcript phases
+}
+
 @test "--json has each figure of each rank and each host, and their sums and statistics" {
 	transcript json
 }

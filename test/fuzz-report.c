@@ -82,6 +82,7 @@ static void free_job(struct cmd_job *job)
 	for (size_t i = 0; i < job->n_hosts; i++)
 		free(job->hosts[i].group.ranks);
 	free(job->hosts);
+	free(job->phases);
 	free(job->sites);
 	json_decref(job->texts);
 }

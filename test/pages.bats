@@ -160,7 +160,7 @@ shell() {
 			echo "$page:${file#*/}:"
 			case $(head -n 1 "$file") in
 			# files for other programs, C, and what the library says
-			'*  '* | '['[A-Z]* | '# '* | [A-Z]*=* | 'struct '* | 'pinalloc['* | '#!'* | version*) ;;
+			'*  '* | '['[A-Z]* | '# '* | [A-Z]*=* | 'struct '* | 'pinalloc['* | '#!'* | version* | void* | interface | import* | *MiB' '*) ;;
 			*)
 				rm -rf job
 				mkdir job
@@ -176,14 +176,25 @@ shell() {
 	[ "$n" -ge 12 ]
 }
 
-@test "pinalloc(3)'s example compiles" {
+# block FIRST: the example of pinalloc(3) whose first line begins so.
+block() {
+	written "$top_srcdir/preload/pinalloc.3" | awk -v first="$1" '/^example / { on = 0; next } on || index($0, first) == 1 { on = 1; print }'
+}
+
+@test "pinalloc(3)'s examples compile, and the one for Python runs" {
 	printf '%s\n' '#include <infiniband/verbs.h>' '#include "preload/pinalloc.h"' \
 		'struct ibv_mr *my_registration(struct ibv_pd *pd, void *buf, size_t len);' \
 		'void *example(struct ibv_pd *pd, void *buf, size_t len, size_t n_bytes, struct ibv_sge sge);' \
 		'void *example(struct ibv_pd *pd, void *buf, size_t len, size_t n_bytes, struct ibv_sge sge) {' > example.c
-	written "$top_srcdir/preload/pinalloc.3" | grep -v '^example ' >> example.c
-	echo '(void)sge; return block; }' >> example.c
-	gcc -Wall -Wextra -Werror -I"$top_srcdir" -fsyntax-only example.c
+	block 'struct ' >> example.c
+	printf '%s\n' '(void)sge; return block; }' 'void mark_phase(const char *name);' >> example.c
+	block 'void mark_phase' >> example.c
+	gcc -Wall -Wextra -Werror -I"$top_srcdir" -c example.c
+	{ echo 'program example' && block interface && echo 'end program'; } > example.f90
+	gfortran -Wall -Werror -fsyntax-only example.f90
+	block import > example.py
+	PYTHONPATH=$top_srcdir/preload/python preloaded PINALLOC_REPORT=example.json /usr/bin/python3 example.py
+	[ "$(figure example.json '.phases[].name')" = solve ]
 }
 
 @test "pinalloc-admin(7)'s defaults are the same in a module file and in a task prolog, which leaves what the user has set" {

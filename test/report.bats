@@ -350,6 +350,30 @@ for i in range(4):
 		(.memory | .pss_bytes + 190 * 1048576 < .rss_bytes and .pss_bytes > .live_peak_bytes)))' out.[0-9]*.json out.json
 }
 
+@test "phases are in the report, in the record of who is killed, and not in a forked child's" {
+	local program='
+import os, sys, pinalloc
+pinalloc.mark("read")
+kept = bytearray(64 << 20)
+del kept
+pinalloc.mark("solve")
+assert pinalloc.stats()["live_peak_since_mark"] < 64 << 20 <= pinalloc.stats()["live_peak"]
+if not os.fork():
+    used = bytearray(40 << 20)
+    raise SystemExit
+os.wait()
+if sys.argv[1:]:
+    os.kill(os.getpid(), 9)
+pinalloc.mark()'
+	PYTHONPATH=$top_srcdir/preload/python preloaded PINALLOC_REPORT=out.json /usr/bin/python3 -c "$program"
+	jq -e '.phases | map(.name) == ["read", "solve"] and .[0].live_peak_bytes >= 67108864 and .[0].grown_bytes > 0 and
+		.[1].live_peak_bytes < 67108864 and all(.began_s < .ended_s and .seconds > 0)' out.json
+	jq -e 'has("phases") == false and has("parent")' out.[0-9]*.json
+	rm ./*.json
+	PYTHONPATH=$top_srcdir/preload/python run -137 preloaded PINALLOC_REPORT=out.json /usr/bin/python3 -c "$program" killed
+	"$top_builddir/pinalloc" report --json ./out.json.*.running | jq -e '.phases | map(.name) == ["read", "solve"]'
+}
+
 @test "resident memory is reported for a process in any number of groups" {
 	python3 -c 'import os, sys
 os.setgroups(range(1000000, 1001000))

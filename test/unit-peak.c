@@ -11,6 +11,7 @@
 #include "allocator/sites.h"
 #include "allocator/timeline.h"
 #include "test/beside.h"
+#include "test/blocks.h"
 #include "test/tap.h"
 
 #include <string.h>
@@ -28,6 +29,15 @@ static void listener(bool is_due)
 static bool is_now(size_t mib, size_t peak_mib)
 {
 	return pin_live_now() == mib * PIN_MIB && pin_live_peak().bytes == peak_mib * PIN_MIB;
+}
+
+/* Beside what the run map has. */
+static void grow(size_t n_bytes)
+{
+	static struct pin_span *span;
+
+	span_grow(&span, n_bytes, 0);
+	pin_span_grown = 0;
 }
 
 static void held(void)
@@ -103,6 +113,21 @@ static void nearly(void)
 	most = (int64_t)pin_live_now();
 	pin_live_count(-most);
 	ok(pin_live_peak().bytes == (size_t)most, "and exactly after a while");
+}
+
+static void recent(void)
+{
+	size_t most = pin_live_peak().bytes;
+
+	pin_live_count(7 * MIB);
+	ok(pin_live_recent(true).bytes == most,
+	   "until the first mark, the recent peak is the peak");
+	pin_live_count(-4 * MIB);
+	ok(pin_live_recent(true).bytes == 7 * PIN_MIB, "then it begins with what is in use");
+	pin_live_count(2 * MIB);
+	pin_live_count(-5 * MIB);
+	ok(pin_live_recent(false).bytes == 5 * PIN_MIB && pin_live_peak().bytes == most,
+	   "and rises again");
 }
 
 static size_t highest(const struct pin_moment *moments, size_t n)
@@ -297,10 +322,13 @@ int main(void)
 {
 	pin_options_init();
 	ok(!pin_reserve_init() && !pin_pages_init(), "addresses are reserved");
+	grow(64 * PIN_MIB);
 	held();
 	pages();
 	timeline();
+	grow(512 * PIN_MIB);
 	nearly();
+	recent();
 	sites();
 	at_peak();
 	samples();

@@ -193,6 +193,7 @@ static void place(void)
 
 static void forked(void)
 {
+	pin_report_forget_phases();
 	pin_process_begin_anew();
 	pin_live_begin_anew();
 	pin_report_base_figures();
@@ -261,6 +262,63 @@ static bool lists_own_domains(void)
 	return strstr(written(), "\"parent\":") && strstr(written(), "\"domains\":[]");
 }
 
+/* Two parts of 1 and 3 s, with 8 and 5 MiB; between them one of 2 s with 20 MiB. */
+static bool adds_phases_up(void)
+{
+	const char *text;
+
+	begin();
+	pin_live_count(8 * MIB);
+	now += 1;
+	pin_report_mark("a");
+	now += 1000000000;
+	pin_live_count(-4 * MIB);
+	pin_report_mark("b");
+	now += 2000000000;
+	pin_live_count(16 * MIB);
+	pin_live_count(-18 * MIB);
+	pin_state.created += 3;
+	pin_state.ahead += 2;
+	pin_report_mark("a");
+	now += 3000000000;
+	pin_live_count(3 * MIB);
+	pin_state.pinned = 7 * MIB;
+	pin_report_mark(NULL);
+	now += 1000000000;
+	pin_live_count(100 * MIB);
+	text = written();
+	return strstr(text,
+		      "\"phases\":[\n{\"name\":\"a\",\"began_s\":0.000000,\"ended_s\":6.000000,"
+		      "\"live_peak_s\":0.000000,\"seconds\":4.000000,\"grown_bytes\":0,"
+		      "\"mr_created\":0,\"mr_ahead\":0,\"pinned_bytes\":7340032,"
+		      "\"live_peak_bytes\":8388608},\n{\"name\":\"b\",\"began_s\":1.000000,"
+		      "\"ended_s\":3.000000,\"live_peak_s\":3.000000,\"seconds\":2.000000,"
+		      "\"grown_bytes\":0,\"mr_created\":3,\"mr_ahead\":2,\"pinned_bytes\":0,"
+		      "\"live_peak_bytes\":20971520}],");
+}
+
+/* The phase that goes on has what it has so far. Of a name 47 bytes count. */
+static bool counts_phases(void)
+{
+	char name[64] = "phase";
+
+	begin();
+	for (int i = 0; i < 70; i++) {
+		pin_format(name, sizeof name, "%047d%d", i, i);
+		if (pin_report_mark(name) != (i < 64 ? 0 : -ENOSPC) || pin_report_mark("") ||
+		    (i < 64 && pin_report_mark(name)))
+			return false;
+	}
+	pin_report_mark("late");
+	now += 5000000000;
+	if (pin_report_n_phases != 66 ||
+	    !strstr(written(), "\"name\":\"(further phases)\",\"began_s\":0.000000,"
+			       "\"ended_s\":5.000000,"))
+		return false;
+	forked();
+	return !strstr(written(), "\"phases\"");
+}
+
 /* --- a record ------------------------------------------------------------------------------
  */
 
@@ -297,7 +355,7 @@ static void begin_record(void)
 
 #define SECOND 1000000000
 
-/* What is due when so much has changed since a record of 256 MiB, 100 counts. */
+/* What is due when so much has changed since a record of 256 MiB, 100 counts and one phase. */
 static const struct {
 	const char *what;
 	struct pin_recorded change;
@@ -310,6 +368,7 @@ static const struct {
 	{"more that is registered", {.registered = 4 * MIB}, PIN_COUNTED},
 	{"nothing, of twice as many requests", {.counts = 100}, 0},
 	{"more than twice as many", {.counts = 101}, PIN_COUNTED},
+	{"a new phase", {.n_phases = 1}, PIN_COUNTED},
 	{"nothing, of what is in use, at once", {.live = 64 * MIB, .ns = SECOND / 17}, 0},
 	{"nothing, of a little, after a pause", {.live = 4 * MIB - 1, .ns = SECOND / 16}, 0},
 	{"all, of less in use, after a pause",
@@ -326,6 +385,7 @@ static void due(void)
 					    .live = 100 * MIB,
 					    .mapped = 300 * MIB,
 					    .counts = 100,
+					    .n_phases = 1,
 					    .ns = SECOND,
 					    .asked_ns = SECOND};
 		struct pin_recorded later = {.peak = then.peak + change->peak,
@@ -333,6 +393,7 @@ static void due(void)
 					     .mapped = then.mapped + change->mapped,
 					     .registered = change->registered,
 					     .counts = then.counts + change->counts,
+					     .n_phases = 1 + change->n_phases,
 					     .ns = then.ns + change->ns};
 
 		ok(pin_record_due(&then, &later) == dues[i].due, "%s is due", dues[i].what);
@@ -396,6 +457,14 @@ static bool leaves_no_text(void)
 		return false;
 	text = record() + strlen(record()) + sizeof(uint64_t);
 	return !memcmp(text, (const char[sizeof name - 2]){0}, sizeof name - 2) && *record();
+}
+
+static bool records_phases(void)
+{
+	begin_record();
+	pin_report_mark("solve");
+	return PARTS(pin_record_note(true)) == 1 &&
+	       strstr(record(), "\"phases\":[\n{\"name\":\"solve\",\"began_s\":");
 }
 
 static void end_record(void)
@@ -471,8 +540,11 @@ int main(int argc, char **argv)
 	   "after the last one there is none, nor of another process");
 	ok(in_child(quotes_names), "the name of a program is UTF-8, and quoted");
 	ok(in_child(lists_own_domains), "a child has none of its parent's domains");
+	ok(in_child(adds_phases_up), "a phase that comes again adds up");
+	ok(in_child(counts_phases), "there are 64, and one of all others; a child has none");
 	due();
 	ok(in_child(leaves_no_text), "behind a shorter text nothing of a longer one is left");
+	ok(in_child(records_phases), "a record has a phase that has begun");
 	ok(in_child(records_when_due), "a record is written when due, or a second later");
 	ok(in_child(records_by_doubling), "of requests when their number has doubled");
 	ok(in_child(records_one_at_a_time), "and three times at most by one call");

@@ -667,5 +667,6 @@ bool cmd_job_merge(struct cmd_job *job)
 	count_ranks(job);
 	find_killed(job);
 	cmd_sites_merge(job);
+	cmd_phases_merge(job);
 	return true;
 }

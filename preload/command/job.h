@@ -60,8 +60,9 @@ struct cmd_job {
 	struct cmd_host *hosts;	       /* sorted by name */
 	const char *sites_kind;	       /* NULL without sites */
 	struct cmd_site *sites;	       /* largest first */
+	struct cmd_phase *phases;      /* as they began */
 	struct cmd_skipped *skipped;
-	size_t n_killed, n_missing, n_hosts, n_sites, n_skipped;
+	size_t n_killed, n_missing, n_hosts, n_sites, n_skipped, n_phases;
 	bool is_for_people; /* the stacks of sites have only the program's own code */
 	json_t *texts;	    /* of which each is kept once */
 };
@@ -89,6 +90,12 @@ size_t cmd_sites_add(struct cmd_site *sites, size_t n);
 /* Merges the sites of all ranks, and changes those of the ranks. */
 void cmd_sites_merge(struct cmd_job *job);
 
+/* Merges the phases of the job's ranks, by their names. */
+void cmd_phases_merge(struct cmd_job *job);
+
+/* When a process began, in seconds since its job did. */
+double cmd_rank_began(const struct cmd_rank *rank, const struct cmd_job *job);
+
 struct cmd_summary cmd_job_summary(const struct cmd_job *job, enum cmd_figure figure);
 
 /* "rank 3", "rank 3 of ID" where there are several runs, or "host:pid" without a rank. */
@@ -101,6 +108,9 @@ struct cmd_text cmd_rank_near(const struct cmd_rank *rank);
 /* The forms of `pinalloc report`. */
 void cmd_text_print(const struct cmd_job *job, size_t n_sites);
 void cmd_json_print(const struct cmd_job *job);
+
+/* The phase of this name among n; NULL if none is. */
+struct cmd_phase *cmd_phase_find(struct cmd_phase *phases, size_t n, const char *name);
 
 /* Of a site, up to the end of the line. */
 void cmd_stack_print(const char *stack);

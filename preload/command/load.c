@@ -191,6 +191,24 @@ static void read_samples(const json_t *report, struct cmd_rank *rank, struct cmd
 	}
 }
 
+static void read_phases(const json_t *report, struct cmd_rank *rank, json_t *texts,
+			struct cmd_fault *fault)
+{
+	const json_t *phases = find(report, "phases", JSON_ARRAY, true, fault);
+	size_t n = json_array_size(phases);
+
+	rank->phases = n ? cmd_realloc(NULL, n * sizeof *rank->phases) : NULL;
+	for (size_t i = 0; i < n; i++) {
+		const json_t *in = json_array_get(phases, i);
+		struct cmd_phase *phase = &rank->phases[rank->n_phases++];
+
+		*phase = (struct cmd_phase){.name = text(in, "name", false, texts, fault)};
+		for (int k = 0; k < PIN_PHASE_FIGURES; k++)
+			phase->of[k] = number(in, pin_phase_keys[k],
+					      k <= PIN_PHASE_TIME ? PIN_IN_SECONDS : 0, fault);
+	}
+}
+
 /* --- the report ---------------------------------------------------------------- */
 
 /*
@@ -313,6 +331,7 @@ struct cmd_rank *cmd_rank_load(const char *file, json_t *texts, struct cmd_fault
 		read_figures(report, rank, fault);
 		read_sites(report, rank, texts, fault);
 		read_samples(report, rank, fault);
+		read_phases(report, rank, texts, fault);
 		read_running(rank);
 	}
 	json_decref(report);
@@ -330,5 +349,6 @@ void cmd_rank_free(struct cmd_rank *rank)
 	free(rank->requests);
 	free(rank->sites);
 	free(rank->samples);
+	free(rank->phases);
 	free(rank);
 }

@@ -448,6 +448,28 @@ static void print_host_table(const struct cmd_job *job)
 	free(rows);
 }
 
+/* --- phases -------------------------------------------------------------------- */
+
+static void print_phases(const struct cmd_job *job)
+{
+	if (job->n_phases)
+		puts("\n ranks  phase         longest     in use   most of one           at    "
+		     "  heap    pinned   MRs waited\n"
+		     "                            s    at most                          s      "
+		     "grew    at end  made    for");
+	for (size_t i = 0; i < job->n_phases; i++) {
+		const struct cmd_phase *phase = &job->phases[i];
+		const double *of = phase->of;
+
+		printf(" %5zu  %-12s %8.2f %10s %9s %-8s %7.2f %9s %9s %5.0f %6.0f\n",
+		       phase->n_ranks, CMD_SHORTENED(phase->name, 12), of[PIN_PHASE_TIME],
+		       CMD_SIZE(of[PIN_PHASE_PEAK]), CMD_SIZE(phase->largest),
+		       CMD_SHORTENED(CMD_RANK_NAME(phase->whose), 8), of[PIN_PHASE_PEAK_AT],
+		       CMD_SIZE(of[PIN_PHASE_GROWN]), CMD_SIZE(of[PIN_PHASE_PINNED]),
+		       of[PIN_PHASE_CREATED], of[PIN_PHASE_CREATED] - of[PIN_PHASE_AHEAD]);
+	}
+}
+
 /* --- sites --------------------------------------------------------------------- */
 
 /* Of a place, "/path/to/MODULE+0xOFFSET", only the last part. */
@@ -499,5 +521,6 @@ void cmd_text_print(const struct cmd_job *job, size_t n_sites)
 	print_run_table(job);
 	print_rank_table(job);
 	print_host_table(job);
+	print_phases(job);
 	print_sites(job, n_sites);
 }

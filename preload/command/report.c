@@ -120,6 +120,14 @@ static void print_figures(const struct cmd_job *old, const struct cmd_job *new)
 	print_size("all in memory at once", then.most_resident, now.most_resident);
 	print_size("largest peak of one", cmd_job_summary(old, CMD_LIVE_PEAK).max,
 		   cmd_job_summary(new, CMD_LIVE_PEAK).max);
+	for (size_t i = 0; i < new->n_phases; i++) {
+		const struct cmd_phase *phase = &new->phases[i];
+		const struct cmd_phase *earlier = cmd_phase_find(old->phases, old->n_phases,
+								 phase->name);
+
+		print_size(phase->name, earlier ? earlier->of[PIN_PHASE_PEAK] : 0,
+			   phase->of[PIN_PHASE_PEAK]);
+	}
 }
 
 /* --- two jobs: sites ----------------------------------------------------------- */

@@ -29,6 +29,15 @@ struct cmd_sample {
 	float seconds, live, mapped; /* bytes */
 };
 
+/* A phase of a process; or of a job, with sums of what its ranks had at most. */
+struct cmd_phase {
+	const char *name;
+	double of[PIN_PHASE_FIGURES];
+	double largest; /* peak of a rank */
+	const struct cmd_rank *whose;
+	size_t n_ranks;
+};
+
 struct cmd_site {
 	const char *stack; /* frames, innermost first, each ended by a newline */
 	double bytes, count;
@@ -51,7 +60,8 @@ struct cmd_rank {
 	double *requests; /* not served, by pin_reason, as far as it is known; or NULL */
 	struct cmd_site *sites;
 	struct cmd_sample *samples; /* in the order of time; without any, one of 0 */
-	size_t n_sites, n_samples;
+	struct cmd_phase *phases;
+	size_t n_sites, n_samples, n_phases;
 
 	/* What follows from the others' (job.c). */
 	bool is_killed;	     /* it left a record instead of a report, and ended */

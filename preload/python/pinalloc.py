@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Pools of registered memory for Python, in a process that runs under libpinalloc.so.
+"""Pools of registered memory, and phases, for Python, in a process that runs under libpinalloc.so.
 
     import pinalloc
 
     pool = pinalloc.Pool(8 << 30, grows=True)
     view = pool.alloc(1 << 20)                # a memoryview of bytes
     array = pool.empty((1024, 1024), "f4")    # a NumPy array
+    pinalloc.mark("solve")                    # the report says what this phase has in use at most
 
 Memory goes back to the pool when nothing refers to it any more: neither the view or array nor
 anything that was made from it. pinalloc(3) has what the options mean. Needs no NumPy but for arrays,
@@ -17,7 +18,7 @@ import errno
 import os
 import weakref
 
-__all__ = ["Pool", "stats", "HUGE", "GIGANTIC"]
+__all__ = ["Pool", "mark", "stats", "HUGE", "GIGANTIC"]
 
 HUGE = 1 << 21
 GIGANTIC = 1 << 30
@@ -45,7 +46,8 @@ class _Options(ctypes.Structure):
 # struct pinalloc_stats, in its order; fields are only ever added at its end.
 _FIGURES = (
     "live mapped growth_steps pinned pinned_peak mr_created mr_destroyed served passed_through refused "
-    "evicted registration_ns live_peak registered registered_peak mr_ahead"
+    "evicted registration_ns live_peak registered registered_peak mr_ahead "
+    "live_peak_since_mark"
 ).split()
 
 
@@ -84,6 +86,12 @@ def stats():
     figures = (ctypes.c_uint64 * len(_FIGURES))()
     filled = _library.pinalloc_stats(figures, ctypes.sizeof(figures))
     return dict(zip(_FIGURES, figures[: filled // 8]))
+
+
+def mark(name=None):
+    """Begins a phase of the program, for the report; without a name only ends the one before."""
+    if hasattr(_library, "pinalloc_mark"):  # not in an older library
+        _library.pinalloc_mark(None if name is None else name.encode())
 
 
 class _Handle:

@@ -17,6 +17,8 @@
 #include "regpool/state.h"
 #include "regpool/watch.h"
 
+#include <errno.h>
+#include <sched.h>
 #include <string.h>
 
 /* In a child: what its parent had of what is counted. */
@@ -88,14 +90,16 @@ static size_t without_heap(const char *name, int64_t heap)
 	return all > (size_t)heap ? all - (size_t)heap : 0;
 }
 
+static int64_t larger(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
 /* Of PIN_COUNTED, PIN_AT_RECORD and PIN_AT_REPORT those in `when`. */
 static void take_figures(struct pin_report *report, unsigned when)
 {
-	size_t peak = pin_live_peak().bytes;
 	int64_t resident[2] = {-1, -1};
-	struct pin_live_stats heap;
 
-	pin_live_stats(&heap);
 	if (when & PIN_AT_RECORD)
 		pin_cgroup_find(&report->cgroup);
 	if (when & PIN_AT_REPORT)
@@ -110,6 +114,91 @@ static void take_figures(struct pin_report *report, unsigned when)
 	/* A child has its parent's pages, too. */
 	if (report->figures[PIN_FIGURE_IN_HEAP] > report->figures[PIN_FIGURE_MAPPED])
 		report->figures[PIN_FIGURE_IN_HEAP] = report->figures[PIN_FIGURE_MAPPED];
+}
+
+/* --- phases ----------------------------------------------------------------------------- */
+
+static struct pin_phase phases[PIN_PHASES + 2];
+_Atomic size_t pin_report_n_phases = 1;
+static size_t phase;			  /* that goes on; the first is none */
+static int64_t marked[PIN_PHASE_FIGURES]; /* as of the last mark */
+static _Atomic bool marking;		  /* whoever has set it has all of these */
+
+/* Adds what has been since the last mark, which is now if `is_mark`. */
+static void add_up(struct pin_phase *to, bool is_mark)
+{
+	const struct pin_live_peak peak = pin_live_recent(is_mark);
+	const int64_t now[] = {
+		[PIN_PHASE_PEAK_AT] = (int64_t)peak.ns,
+		[PIN_PHASE_TIME] = (int64_t)pin_os_now_ns(),
+		[PIN_PHASE_GROWN] = (int64_t)pin_span_bytes(),
+		[PIN_PHASE_CREATED] = (int64_t)pin_state.created,
+		[PIN_PHASE_AHEAD] = (int64_t)pin_state.ahead,
+		[PIN_PHASE_PINNED] = (int64_t)pin_state.pinned,
+		[PIN_PHASE_PEAK] = beside(PIN_FIGURE_LIVE_PEAK, (int64_t)peak.bytes),
+	};
+	int64_t *of = to->of;
+
+	if (now[PIN_PHASE_PEAK] > of[PIN_PHASE_PEAK])
+		of[PIN_PHASE_PEAK_AT] = larger(now[PIN_PHASE_PEAK_AT], marked[PIN_PHASE_TIME]);
+	of[PIN_PHASE_ENDED] = now[PIN_PHASE_TIME];
+	for (int i = PIN_PHASE_TIME; i < PIN_PHASE_FIGURES; i++)
+		of[i] = i < PIN_PHASE_PINNED ? of[i] + now[i] - marked[i]
+					     : larger(of[i], now[i]);
+	if (is_mark)
+		memcpy(marked, now, sizeof now);
+}
+
+/* Further ones have one name together. */
+static size_t find_phase(const char *name)
+{
+	size_t i = 0;
+
+	while (i <= PIN_PHASES && i < pin_report_n_phases &&
+	       strncmp(phases[i].name, name, PIN_PHASE_NAME - 1) != 0)
+		i++;
+	if (i < pin_report_n_phases)
+		return i;
+	strncat(phases[i].name, i <= PIN_PHASES ? name : "(further phases)",
+		PIN_PHASE_NAME - 1);
+	phases[i].of[PIN_PHASE_BEGAN] = marked[PIN_PHASE_TIME];
+	return pin_report_n_phases++;
+}
+
+int pin_report_mark(const char *name)
+{
+	bool is_further;
+
+	while (atomic_exchange_explicit(&marking, true, memory_order_acquire))
+		sched_yield();
+	add_up(&phases[phase], true);
+	phase = find_phase(name ? name : "");
+	is_further = phase > PIN_PHASES;
+	atomic_store_explicit(&marking, false, memory_order_release);
+	return is_further ? -ENOSPC : 0;
+}
+
+void pin_report_forget_phases(void)
+{
+	memset(phases, 0, sizeof phases);
+	pin_report_n_phases = 1;
+	phase = 0;
+	marking = false;
+}
+
+/* Who is interrupted in a mark by what ends the program does not go on. */
+static void collect_phases(struct pin_report *report)
+{
+	bool is_ours = false;
+
+	for (int i = 0; i < 10000 && !is_ours; i++)
+		is_ours = !atomic_exchange_explicit(&marking, true, memory_order_acquire);
+	report->n_phases = pin_report_n_phases;
+	memcpy(report->phases, phases, report->n_phases * sizeof *phases);
+	if (phase)
+		add_up(&report->phases[phase], false);
+	if (is_ours)
+		atomic_store_explicit(&marking, false, memory_order_release);
 }
 
 void pin_report_base_figures(void)
@@ -189,5 +278,6 @@ void pin_report_collect(struct pin_report *report, unsigned when)
 		.mapped = (size_t)report->figures[PIN_FIGURE_MAPPED],
 		.pinned = (size_t)report->figures[PIN_FIGURE_PINNED],
 	};
+	collect_phases(report);
 	collect_sites(report);
 }

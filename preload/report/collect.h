@@ -17,6 +17,16 @@
 /* Stacks in a report: the largest ones. */
 #define PIN_REPORT_SITES 20
 
+/* A part of the program's life, by its name (pinalloc_mark()); if it comes again, all such
+ * parts. */
+#define PIN_PHASES     64
+#define PIN_PHASE_NAME 48
+
+struct pin_phase {
+	char name[PIN_PHASE_NAME];
+	int64_t of[PIN_PHASE_FIGURES]; /* times by pin_os_now_ns() */
+};
+
 struct pin_report {
 	char host[HOST_NAME_MAX + 1];
 	const char *program;
@@ -28,13 +38,15 @@ struct pin_report {
 	long rank, nranks; /* -1 outside an MPI job */
 	uint64_t began_ns, elapsed_ns;
 	int64_t figures[PIN_FIGURES]; /* in bytes, nanoseconds and numbers; -1: not known */
-	size_t n_sites, n_moments;
+	size_t n_sites, n_moments, n_phases;
 	struct pin_report_site {
 		size_t bytes, count;
 		void *const *frames; /* innermost first, without the library's */
 		size_t n_frames;
 	} sites[PIN_REPORT_SITES];
 	struct pin_moment moments[PIN_TIMELINE_MOMENTS + 2]; /* with the peak, and now */
+	/* The first is what is no phase, and the last all beyond so many. */
+	struct pin_phase phases[PIN_PHASES + 2];
 	struct pin_cgroup cgroup; /* for the figures, as they are taken */
 };
 
@@ -44,12 +56,24 @@ void pin_report_base_figures(void);
 /* The most that was in the program's blocks beside what its parent had. Async-signal-safe. */
 size_t pin_report_peak_beside(void);
 
+/*
+ * Ends the phase that goes on, and begins this one; none if its name is NULL or empty. Returns
+ * -ENOSPC if it counts with those beyond PIN_PHASES, else 0. Thread-safe, never allocates.
+ */
+int pin_report_mark(const char *phase);
+
+/* In a child, from its handler of fork(): there are none. */
+void pin_report_forget_phases(void);
+
+/* How many phases there are, with the first, which is none. */
+extern _Atomic size_t pin_report_n_phases;
+
 /* Requests with this outcome, beside its parent's. */
 uint64_t pin_report_requests(enum pin_reason reason);
 
 /*
  * Fills in what changes while the process runs: of the figures those of PIN_COUNTED,
- * PIN_AT_RECORD and PIN_AT_REPORT in `when`; the timeline and the sites.
+ * PIN_AT_RECORD and PIN_AT_REPORT in `when`; the timeline, the phases and the sites.
  */
 void pin_report_collect(struct pin_report *report, unsigned when);
 

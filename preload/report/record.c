@@ -141,7 +141,7 @@ unsigned pin_record_due(const struct pin_recorded *then, const struct pin_record
 
 	if (now->mapped <= then->mapped && now->peak < then->peak + step &&
 	    now->registered < then->registered + step && now->counts <= 2 * then->counts &&
-	    now->ns < then->ns + REST_NS &&
+	    now->n_phases <= then->n_phases && now->ns < then->ns + REST_NS &&
 	    (now->ns < then->ns + PAUSE_NS || (size_t)llabs(change) < step))
 		return 0;
 	return PIN_COUNTED | (now->ns < then->asked_ns + PAUSE_NS ? 0 : PIN_AT_RECORD);
@@ -156,7 +156,8 @@ static void look(bool rose)
 				   .registered = pin_state.registered_peak,
 				   .counts = n_counts,
 				   .ns = pin_os_now_ns(),
-				   .asked_ns = written.asked_ns};
+				   .asked_ns = written.asked_ns,
+				   .n_phases = pin_report_n_phases};
 	unsigned due = pin_record_due(&written, &now);
 
 	pause_ends = due ? 0 : written.ns + PAUSE_NS;

@@ -17,17 +17,17 @@ void pin_record_init(void);
 void pin_record_begin_anew(void);
 
 /*
- * To be called when memory in use may have changed notably, as by a new peak; and for each
- * registration of the heap, and request that went to libibverbs. Where there is to be a record,
- * they begin it or write to it, inside malloc, too. What is not due may wait until a later
- * call.
+ * To be called when memory in use may have changed notably, as by a new peak, and a phase
+ * begun; and for each registration of the heap, and request that went to libibverbs. Where
+ * there is to be a record, they begin it or write to it, inside malloc, too. What is not due
+ * may wait until a later call.
  */
 void pin_record_note(bool rose);
 void pin_record_note_counts(void);
 
 /* What decides whether the record is written: as the file has it, or as it is now. */
 struct pin_recorded {
-	size_t peak, live, mapped, registered;
+	size_t peak, live, mapped, registered, n_phases;
 	uint64_t counts;       /* calls of pin_record_note_counts() */
 	uint64_t ns, asked_ns; /* of the writing, and when the kernel's figures were read */
 };

@@ -202,11 +202,31 @@ static void json_sites(const struct pin_report *report, struct pin_output *out)
 	pin_output(out, "]");
 }
 
+/* In the process: its heap may be older than what it says it is. */
+static int64_t since(const struct pin_report *report, uint64_t ns)
+{
+	return ns > report->began_ns ? (int64_t)(ns - report->began_ns) : 0;
+}
+
+static void json_phases(const struct pin_report *report, struct pin_output *out)
+{
+	for (size_t i = 1; i < report->n_phases; i++) {
+		const int64_t *of = report->phases[i].of;
+
+		pin_output(out, i == 1 ? ",\n\"phases\":[\n{\"name\":" : ",\n{\"name\":");
+		pin_output_string(out, report->phases[i].name);
+		for (int k = 0; k < PIN_PHASE_FIGURES; k++)
+			json_number(out, ",", pin_phase_keys[k],
+				    k < PIN_PHASE_TIME ? since(report, (uint64_t)of[k]) : of[k],
+				    k <= PIN_PHASE_TIME);
+		pin_output(out, i + 1 < report->n_phases ? "}" : "}]");
+	}
+}
+
 static void json_moment(const struct pin_report *report, size_t i, struct pin_output *out)
 {
 	const struct pin_moment *moment = &report->moments[i];
-	uint64_t us = moment->ns > report->began_ns ? (moment->ns - report->began_ns) / 1000
-						    : 0;
+	uint64_t us = (uint64_t)since(report, moment->ns) / 1000;
 
 	pin_output(out, "[%lu.%06lu,%zu,%zu,%zu]%s", us / 1000000, us % 1000000, moment->live,
 		   moment->mapped, moment->pinned, i + 1 < report->n_moments ? "," : "]}\n");
@@ -218,6 +238,7 @@ void pin_report_json(const struct pin_report *report, struct pin_output *out)
 	json_sections(report, out);
 	json_sites(report, out);
 	json_modules(report, out);
+	json_phases(report, out);
 	pin_output(out, ",\n\"timeline_columns\":[\"seconds\",\"live_bytes\","
 			"\"mapped_bytes\",\"pinned_bytes\"],\n\"timeline\":[");
 	for (size_t i = 0; i < report->n_moments; i++)
