@@ -34,7 +34,7 @@ load job
 	transcript sites
 }
 
-@test "phases are merged, and compared, by name" {
+@test "phases are merged, compared and drawn by name" {
 	transcript phases
 }
 

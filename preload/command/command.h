@@ -65,7 +65,10 @@ struct cmd_text cmd_counted(double n, const char *noun);
 struct cmd_text cmd_size(double n_bytes);
 #define CMD_SIZE(n) (cmd_size(n).text)
 
-/* At most so many bytes of a text, 8 to 90: of a longer one dots replace the middle. */
+/*
+ * At most so many bytes of a text, 8 to 90: of a longer one dots replace the middle. Quotes
+ * become others, which gnuplot leaves alone.
+ */
 struct cmd_text cmd_shortened(const char *from, size_t most);
 #define CMD_SHORTENED(from, most) (cmd_shortened(from, most).text)
 

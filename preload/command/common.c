@@ -105,6 +105,8 @@ struct cmd_text cmd_shortened(const char *from, size_t most)
 		tail++;
 	snprintf(text.text, sizeof text.text, "%.*s%s%s", (int)head, from,
 		 n > most ? "..." : "", from + tail);
+	for (char *quote = text.text; (quote = strchr(quote, '"'));)
+		*quote = '\'';
 	return text;
 }
 

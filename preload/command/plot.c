@@ -14,49 +14,48 @@
 #include <string.h>
 #include <unistd.h>
 
-/* If there are more ranks than this, all are shown by bands, and one line is that of the
- * largest. */
+/* If there are more ranks than this, three are shown: with most, median and least in use. */
 #define ALL 8
 
-/* Bytes of the program's name that fit on a line, and of the host's in the legend. */
+/* Bytes of the program's name that fit on a line, of the host's in the legend, and over the
+ * whole plot. */
 #define TITLE 40
 #define HOST  28
+#define WIDTH 80
 
-/* Points of the bands, and of the sum. */
+/* Parts of the time, and of memory, that can be told apart. */
 #define GRID 240
 
 /* A rank that has a timeline. */
 struct curve {
 	const struct cmd_rank *rank;
-	double peak, at; /* bytes in use, seconds */
-	size_t next;	 /* sample to look at next, for the bands */
+	double start, peak, at; /* seconds, bytes in use, seconds */
+	size_t n_alike;		/* others that cannot be told from it, and are not drawn */
+	const char *which;	/* of many */
+	double drawn[GRID + 1];
 };
 
 struct plot {
-	struct curve *curves;
-	size_t n, n_lines; /* those that have lines come first */
-	double end;	   /* seconds */
+	struct curve *curves; /* those that have lines come first */
+	size_t n, n_lines;
+	double end; /* seconds */
 };
 
 /* --- what is drawn ------------------------------------------------------------- */
 
-static void add_curve(struct plot *plot, const struct cmd_rank *rank)
+static void add_curve(struct plot *plot, const struct cmd_job *job, const struct cmd_rank *rank)
 {
 	struct curve *curve = &plot->curves[plot->n++];
-	double reported = rank->figures[CMD_LIVE_PEAK];
 
-	*curve = (struct curve){.rank = rank};
-	for (size_t i = 0; i < rank->n_samples; i++) {
-		const struct cmd_sample *sample = &rank->samples[i];
-
-		if (sample->live > curve->peak) {
-			curve->peak = sample->live;
-			curve->at = sample->seconds;
+	*curve = (struct curve){.rank = rank, .start = cmd_rank_began(rank, job), .which = ""};
+	for (size_t i = 0; i < rank->n_samples; i++)
+		if (rank->samples[i].live > curve->peak) {
+			curve->peak = rank->samples[i].live;
+			curve->at = curve->start + rank->samples[i].seconds;
 		}
-	}
-	plot->end = fmax(plot->end, rank->lasted);
+	plot->end = fmax(plot->end, curve->start + rank->lasted);
 	/* The timeline has samples; the report knows the peak between them. */
-	curve->peak = fmax(curve->peak, reported);
+	curve->peak = fmax(curve->peak, rank->figures[CMD_LIVE_PEAK]);
 }
 
 static int compare_peaks(const void *a, const void *b)
@@ -69,14 +68,21 @@ static int compare_peaks(const void *a, const void *b)
 
 static void collect_curves(struct plot *plot, const struct cmd_job *job)
 {
-	plot->curves = cmd_realloc(NULL, job->n_main * sizeof *plot->curves);
+	struct curve *curves = cmd_realloc(NULL, job->n_main * sizeof *curves);
+
+	plot->curves = curves;
 	for (size_t i = 0; i < job->n_main; i++)
 		if (job->ranks[i]->n_samples)
-			add_curve(plot, job->ranks[i]);
+			add_curve(plot, job, job->ranks[i]);
 	plot->n_lines = plot->n;
 	if (plot->n > ALL) {
-		qsort(plot->curves, plot->n, sizeof *plot->curves, compare_peaks);
-		plot->n_lines = 1;
+		qsort(curves, plot->n, sizeof *curves, compare_peaks);
+		curves[1] = curves[plot->n / 2];
+		curves[2] = curves[plot->n - 1];
+		curves[0].which = "most: ";
+		curves[1].which = "median: ";
+		curves[2].which = "least: ";
+		plot->n_lines = 3;
 	}
 }
 
@@ -84,11 +90,9 @@ static void collect_curves(struct plot *plot, const struct cmd_job *job)
 
 static void print_heading(const struct plot *plot, const struct cmd_job *job, FILE *out)
 {
-	const char *noun = job->ranks[0]->rank >= 0 ? "rank" : "process";
-
-	fprintf(out, "%zu\t%zu\tseconds since the start of the %s\t%s: %s on %s\n\n\n",
-		plot->n_lines, plot->n > plot->n_lines ? plot->n : 0, noun,
-		CMD_SHORTENED(job->ranks[0]->program, TITLE), CMD_COUNTED(job->n_main, noun),
+	fprintf(out, "%zu\t%.6f\t%s: %s on %s\n\n\n", plot->n_lines, plot->end,
+		CMD_SHORTENED(job->ranks[0]->program, TITLE),
+		CMD_COUNTED(job->n_main, job->ranks[0]->rank >= 0 ? "rank" : "process"),
 		CMD_COUNTED(job->n_hosts, "host"));
 }
 
@@ -103,63 +107,20 @@ static void print_killed(const struct cmd_job *job, FILE *out)
 		const struct cmd_rank *rank = job->ranks[i];
 
 		if (rank->is_killed && rank->n_samples)
-			fprintf(out, "%.6f\t%.0f\t%s\n", rank->elapsed,
+			fprintf(out, "%.6f\t%.0f\t%s\n",
+				cmd_rank_began(rank, job) + rank->elapsed,
 				rank->samples[rank->n_samples - 1].live,
 				rank == job->killed ? CMD_RANK_NAME(rank) : "");
 	}
 }
 
-/* What a rank had at a time; NULL outside its life. To be called for ever later times. */
-static const struct cmd_sample *sample_at(struct curve *curve, double time)
+static void print_phases(const struct cmd_job *job, FILE *out)
 {
-	const struct cmd_sample *samples = curve->rank->samples;
-
-	while (curve->next + 1 < curve->rank->n_samples &&
-	       samples[curve->next + 1].seconds <= time)
-		curve->next++;
-	return time < samples[0].seconds || time > curve->rank->lasted ? NULL
-								       : &samples[curve->next];
-}
-
-static int compare_bytes(const void *a, const void *b)
-{
-	return cmd_compare(*(const double *)a, *(const double *)b);
-}
-
-/* Of n numbers in order, one at least. */
-static double median(const double *numbers, size_t n)
-{
-	return (numbers[(n - 1) / 2] + numbers[n / 2]) / 2;
-}
-
-/* Least, median and most in use of the ranks that run at each time, and median and largest
- * heap. */
-static void print_bands(const struct plot *plot, FILE *out)
-{
-	double *live = cmd_realloc(NULL, plot->n * sizeof *live);
-	double *heap = cmd_realloc(NULL, plot->n * sizeof *heap);
-
-	fprintf(out, plot->n > plot->n_lines ? "\n\n" : "\n\n0\t0\t0\t0\t0\t0\n");
-	for (int i = 0; i <= GRID && plot->n > plot->n_lines; i++) {
-		double time = plot->end * i / GRID;
-		size_t n = 0;
-
-		for (size_t j = 0; j < plot->n; j++) {
-			const struct cmd_sample *sample = sample_at(&plot->curves[j], time);
-
-			if (sample) {
-				live[n] = sample->live;
-				heap[n++] = sample->mapped;
-			}
-		}
-		qsort(live, n, sizeof *live, compare_bytes);
-		qsort(heap, n, sizeof *heap, compare_bytes);
-		if (n)
-			fprintf(out, "%.6f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\n", time, live[0],
-				median(live, n), live[n - 1], median(heap, n), heap[n - 1]);
-	}
-	free(live);
-	free(heap);
+	fprintf(out, "\n\n-1\t-1\t0\t\n");
+	for (size_t i = 0; i < job->n_phases; i++)
+		fprintf(out, "%.6f\t%.6f\t%zu\t%s\n", job->phases[i].of[PIN_PHASE_BEGAN],
+			job->phases[i].of[PIN_PHASE_ENDED], i,
+			CMD_SHORTENED(job->phases[i].name, WIDTH));
 }
 
 /* The fullest of those that have several processes; or NULL. */
@@ -175,44 +136,45 @@ static const struct cmd_host *fullest_host(const struct cmd_job *job)
 	return fullest;
 }
 
-/* Of each part of the time the most. */
-struct parts {
+/* Of the sum only what can be told apart: points that are so far from each other, or higher. */
+struct points {
 	FILE *out;
-	int i;		 /* the part that goes on */
-	double duration; /* of all */
-	struct cmd_moment most, last;
+	double step, rise;
+	struct cmd_moment last, now; /* the last point, and moment */
 };
 
-static void end_part(struct parts *parts)
+static void add_point(struct points *points)
 {
-	fprintf(parts->out, "%.6f\t%.0f\t%.0f\t%.0f\n", parts->duration * parts->i++ / GRID,
-		parts->most.live, parts->most.held, parts->most.resident);
-	parts->most = parts->last;
+	points->last = points->now;
+	fprintf(points->out, "%.6f\t%.0f\t%.0f\t%.0f\n", points->now.time, points->now.live,
+		points->now.held, points->now.resident);
 }
 
 static void add_moment(const struct cmd_moment *now, void *arg)
 {
-	struct parts *parts = arg;
+	struct points *points = arg;
+	bool is_far = now->time >= points->last.time + points->step;
 
-	while (parts->i < GRID && now->time >= parts->duration * (parts->i + 1) / GRID)
-		end_part(parts);
-	parts->most.live = fmax(parts->most.live, now->live);
-	parts->most.held = fmax(parts->most.held, now->held);
-	parts->most.resident = fmax(parts->most.resident, now->resident);
-	parts->last = *now;
+	if (is_far)
+		add_point(points);
+	points->now = *now;
+	if (is_far || now->live > points->last.live + points->rise ||
+	    now->resident > points->last.resident + points->rise)
+		add_point(points);
 }
 
 /* The least of the limits, and what it is of; then the sum. */
 static void print_sum(const struct cmd_job *job, FILE *out)
 {
 	const struct cmd_host *host = fullest_host(job);
-	struct parts parts = {.out = out};
+	struct points points = {.out = out};
 	double ram, group;
 
 	fprintf(out, host ? "\n\n" : "\n\n-1\t\t\n");
 	if (!host)
 		return;
-	parts.duration = host->group.sum.last.time;
+	points.step = host->group.sum.last.time / GRID;
+	points.rise = host->group.sum.most_resident / GRID;
 	ram = host->figures[CMD_RAM];
 	group = host->figures[CMD_CGROUP_LIMIT];
 	if (group <= 0 || (ram > 0 && ram <= group))
@@ -222,9 +184,8 @@ static void print_sum(const struct cmd_job *job, FILE *out)
 		CMD_COUNTED(host->group.n, "process"), CMD_SIZE(host->group.sum.most_live.live),
 		CMD_SIZE(group > 0 ? group : ram),
 		group > 0 ? "limit of the control group" : "the machine's memory");
-	cmd_sum_walk(host->group.ranks, host->group.n, job->started, add_moment, &parts);
-	while (parts.i <= GRID)
-		end_part(&parts);
+	cmd_sum_walk(host->group.ranks, host->group.n, job->started, add_moment, &points);
+	add_point(&points);
 }
 
 /* In steps: until the next sample memory in use changes only a little. */
@@ -233,12 +194,14 @@ static void print_line(const struct curve *curve, FILE *out)
 	const struct cmd_rank *rank = curve->rank;
 	const struct cmd_sample *sample = rank->samples, *last = sample + rank->n_samples - 1;
 
-	fprintf(out, "\n\n0\t%s%s%s: %s\n", CMD_RANK_NAME(rank), rank->rank >= 0 ? " on " : "",
+	fprintf(out, "\n\n0\t%s%s%s%s: %s\n", curve->which, CMD_RANK_NAME(rank),
+		rank->rank >= 0 ? " on " : "",
 		rank->rank >= 0 ? CMD_SHORTENED(rank->host, HOST) : "", CMD_SIZE(curve->peak));
 	for (; sample <= last; sample++)
-		fprintf(out, "%.6f\t%.0f\t%.0f\n", sample->seconds, sample->live,
+		fprintf(out, "%.6f\t%.0f\t%.0f\n", curve->start + sample->seconds, sample->live,
 			sample->mapped);
-	fprintf(out, "%.6f\t%.0f\t%.0f\n", rank->lasted, last->live, last->mapped);
+	fprintf(out, "%.6f\t%.0f\t%.0f\n", curve->start + rank->lasted, last->live,
+		last->mapped);
 }
 
 bool cmd_plot_table(const struct cmd_job *job, FILE *out)
@@ -252,7 +215,7 @@ bool cmd_plot_table(const struct cmd_job *job, FILE *out)
 			fprintf(out, "%.6f\t%.0f\t%zu\n", plot.curves[i].at,
 				plot.curves[i].peak, i);
 		print_killed(job, out);
-		print_bands(&plot, out);
+		print_phases(job, out);
 		print_sum(job, out);
 		for (size_t i = 0; i < plot.n_lines; i++)
 			print_line(&plot.curves[i], out);
@@ -296,24 +259,6 @@ static int complain_of(const char *path, char *errors)
 	return -1;
 }
 
-/* gnuplot takes quotes away: those of names become others. */
-static bool write_table(const struct cmd_job *job, FILE *table)
-{
-	char *text;
-	size_t n_bytes;
-	FILE *out = open_memstream(&text, &n_bytes);
-	bool has_curves = out && cmd_plot_table(job, out);
-
-	if (!out || fclose(out))
-		cmd_no_memory();
-	for (char *quote = text; (quote = strchr(quote, '"'));)
-		*quote = '\'';
-	fputs(text, table);
-	fflush(table);
-	free(text);
-	return has_curves;
-}
-
 static int copy(FILE *from, const char *path)
 {
 	FILE *to = fopen(path, "we");
@@ -336,7 +281,7 @@ int cmd_plot_write(const struct cmd_job *job, const char *path)
 
 	if (!drawing.table || !drawing.picture)
 		return complain_of(path, strerror(errno));
-	if (!write_table(job, drawing.table))
+	if (!cmd_plot_table(job, drawing.table))
 		return complain_of(path, (char[]){"no report has a timeline"});
 	if (!strcmp(drawing.form, "dat"))
 		return copy(drawing.table, path);
