@@ -75,7 +75,8 @@ scripts() {
 
 @test "README and pinalloc(7) stay short enough to be read" {
 	[ "$(wc -l < "$top_srcdir/README")" -le 130 ]
-	[ "$(groff -mandoc -Tascii -rLL=80n "$top_srcdir/preload/pinalloc.7" | wc -l)" -le 600 ]
+	# Not as it is laid out: groff 1.23 breaks lines otherwise than 1.22.
+	[ "$(wc -l < "$top_srcdir/preload/pinalloc.7")" -le 575 ]
 }
 
 @test "the options that documents name exist" {
