@@ -142,6 +142,87 @@ setup() {
 	says warn program 'true.*PINALLOC_PROGRAMS.*app\*'
 }
 
+# agrees WHERE PROGRAM: check says of the program what is so if it runs under the library. WHERE is a command that
+# runs another one there, of which words are separated by spaces.
+agrees() {
+	local said runs
+	# shellcheck disable=SC2086 # words
+	said=$($1 "$pinalloc" check "$2" | grep ' program: ')
+	# shellcheck disable=SC2086
+	runs=$($1 env LD_PRELOAD="$library" PINALLOC_REPORT=stderr "$2" 2>&1 > /dev/null) || true
+	echo "$1 $2: $said; runs: $runs"
+	if [[ "$runs" == 'pinalloc: '*', process '* ]]; then
+		[[ "$said" == 'ok '* ]]
+	else
+		[[ "$said" == 'fail '*' program: '*[a-z]* ]]
+	fi
+}
+
+# linked NAME FLAGS…: a program that needs a library, and links to it.
+linked() {
+	mkdir -p "trees/$1/bin" view
+	gcc -o "trees/$1/bin/$1" -x c - -Ltrees/lib -lneeded "${@:2}" <<< 'int needed(void); int main(void) { return needed(); }'
+	ln -s "../trees/$1/bin/$1" "view/$1"
+	ln -s "$PWD/view/$1" "view/$1-again"
+}
+
+@test "what check says of a program is so, behind links, with paths that depend on these, and without /proc" {
+	local where program places=(env 'unshare -m without' 'unshare -mpf hidden') n=0
+	mkdir -p trees/lib tools
+	printf '#!/bin/sh\nmount -t tmpfs none /proc && exec "$@"\n' > tools/without
+	printf '#!/bin/sh\nmount -t proc -o hidepid=2 none /proc && exec "$@"\n' > tools/hidden
+	chmod +x tools/*
+	gcc -shared -fPIC -o trees/lib/libneeded.so -x c - <<< 'int needed(void) { return 0; }'
+	# A platform may be that of the processor, or the loader's word for newer ones.
+	for where in "$(uname -m)" haswell xeon_phi; do ln -s . "trees/lib/$where"; done
+	linked rpath -Wl,--disable-new-dtags '-Wl,-rpath,$ORIGIN/../../lib'
+	linked runpath -Wl,--enable-new-dtags '-Wl,-rpath,${ORIGIN}/../../lib'
+	linked platform '-Wl,-rpath,$ORIGIN/../../lib/$PLATFORM'
+	linked platform-runpath -Wl,--enable-new-dtags "-Wl,-rpath,$PWD/trees/lib/\${PLATFORM}"
+	linked absolute "-Wl,-rpath,$PWD/trees/lib"
+	linked wrong '-Wl,-rpath,$ORIGIN/../lib'
+	linked none
+	for where in "${places[@]}"; do
+		for program in trees/*/bin/* view/*; do
+			PATH=$PWD/tools:$PATH agrees "$where" "$PWD/$program"
+			n=$((n + 1))
+		done
+	done
+	cd view
+	for program in rpath none-again; do PATH=$PWD:$PATH agrees env "$program"; done
+	[ "$n" -ge 60 ]
+}
+
+@test "what check says of a script is so, by what its first line names" {
+	local line n=0
+	gcc -static -o static -x c - <<< 'int main(void) { return 0; }'
+	ln -s "$(type -P bash)" shell
+	printf '#!%s/shell\n' "$PWD" > script && chmod +x script
+	while IFS= read -r line; do
+		printf '#!%b\n' "${line//HERE/$PWD}" > run-it
+		chmod +x run-it
+		PATH=$PWD:$PATH agrees env ./run-it
+		n=$((n + 1))
+	done <<- 'END'
+		/bin/bash
+		 /bin/bash -e
+		/usr/bin/env bash
+		/usr/bin/env -S bash -e
+		/usr/bin/env -S A=B bash
+		/usr/bin/env static
+		/usr/bin/env no-such-interpreter
+		HERE/shell
+		HERE/static
+		HERE/script
+		shell
+		./static
+		/no/such/interpreter
+		/etc/passwd
+		/bin/bash\r
+	END
+	[ "$n" -eq 15 ]
+}
+
 # heap_is REGEX SETTINGS RUNNER…: what the line on the library says there. Settings are separated by spaces.
 heap_is() {
 	# shellcheck disable=SC2086 # words

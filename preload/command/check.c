@@ -55,11 +55,14 @@ int cmd_probe(int argc, char **argv)
 
 static void become_probe(const void *library, int out)
 {
+	char own[PATH_MAX] = "";
+
+	cmd_own_path(own);
 	cmd_library_preload(library);
 	if (!setenv("PINALLOC_LOG", "info", 1) && !setenv("PINALLOC_REPORT", "off", 1) &&
 	    !unsetenv("PINALLOC_HELP") && !unsetenv("LD_DEBUG") &&
 	    dup2(out, STDERR_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0)
-		execl(CMD_OWN_PATH, "pinalloc", CMD_PROBE, NULL);
+		execl(own, "pinalloc", CMD_PROBE, NULL);
 }
 
 /*

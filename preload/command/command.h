@@ -100,7 +100,8 @@ char **cmd_command_line(int argc, char **argv, const char *args, const char *doc
 
 #define CMD_LIBRARY_NAME "libpinalloc.so"
 
-#define CMD_OWN_PATH "/proc/self/exe"
+/* The path of this command; NULL if it cannot be found. */
+char *cmd_own_path(char path[PATH_MAX]);
 
 /*
  * Finds a file of this installation, which may have been moved or be under DESTDIR: in the

@@ -26,10 +26,17 @@
 
 /* --- the installation ------------------------------------------------------------ */
 
+/* Without /proc, as it was executed. */
+char *cmd_own_path(char path[PATH_MAX])
+{
+	return realpath("/proc/self/exe", path)
+		       ?: realpath((const char *)getauxval(AT_EXECFN), path);
+}
+
 bool cmd_find(char path[PATH_MAX], const char *built, const char *installed, const char *name)
 {
 	char own[PATH_MAX], whole[3 * PATH_MAX];
-	char *slash = realpath(CMD_OWN_PATH, own) ? strrchr(own, '/') : NULL;
+	char *slash = cmd_own_path(own) ? strrchr(own, '/') : NULL;
 
 	strcpy(slash ? slash : own, slash ? "" : ".");
 	for (int i = 0; i < 2; i++) {
@@ -124,15 +131,27 @@ static const char *own_loader(void)
 	return dladdr((void *)getauxval(AT_BASE), &loader) ? loader.dli_fname : "";
 }
 
+/* What is asked about: whether the kernel starts it by this command's loader, which then runs
+ * nothing but says what it would load. */
+struct question {
+	const char *path;
+	bool is_started;
+};
+
 /* What it would load, the library included. */
-static void ask_loader(const void *path, int out)
+static void ask_loader(const void *arg, int out)
 {
+	const struct question *question = arg;
 	char library[PATH_MAX];
 
 	cmd_library_find(library);
 	cmd_library_preload(library);
-	if (dup2(out, STDOUT_FILENO) >= 0 && dup2(out, STDERR_FILENO) >= 0)
-		execl(own_loader(), own_loader(), "--list", path, NULL);
+	if (dup2(out, STDOUT_FILENO) < 0 || dup2(out, STDERR_FILENO) < 0)
+		return;
+	if (!question->is_started)
+		execl(own_loader(), own_loader(), "--list", question->path, NULL);
+	else if (!setenv("LD_TRACE_LOADED_OBJECTS", "1", 1))
+		execl(question->path, question->path, NULL);
 }
 
 /* The runtimes of gcc and clang that replace malloc. */
@@ -154,6 +173,7 @@ static const char *sanitizer_in(char *list)
 static int judge(const char *path, char *list, int status, struct cmd_program *program)
 {
 	const char *name = sanitizer_in(list);
+	char *missing = strstr(list, " => not found");
 
 	program->is_sanitized = name;
 	if (name)
@@ -161,8 +181,11 @@ static int judge(const char *path, char *list, int status, struct cmd_program *p
 			program, "build it without -fsanitize",
 			"%s has the malloc of a sanitizer (%s), and runs without this library",
 			path, name);
-	if (status == -1 || strstr(list, CMD_LIBRARY_NAME))
+	if (status == -1 || (!missing && strstr(list, CMD_LIBRARY_NAME)))
 		return 0;
+	while (missing && missing > list && missing[-1] != '\n')
+		missing--;
+	list = missing ?: list;
 	list += strspn(list, " \t");
 	list[strcspn(list, "\n")] = '\0';
 	return say(program, "link it dynamically, with glibc, for this machine",
@@ -170,19 +193,42 @@ static int judge(const char *path, char *list, int status, struct cmd_program *p
 		   *list ? list : "statically linked");
 }
 
-/* The interpreters of scripts have no privileges, and are dynamically linked. */
+/* What a script's first line names: env(1) looks for its argument along PATH. */
+static int look_at_interpreter(const char *script, char *line, struct cmd_program *program)
+{
+	char *rest = line, *name = strtok_r(line, " \t\n", &rest), path[PATH_MAX] = "";
+	bool is_env = name && !strcmp(basename(name), "env");
+	int error;
+
+	while (is_env && (name = strtok_r(NULL, " \t\n", &rest)) &&
+	       (*name == '-' || strchr(name, '=')))
+		;
+	if (!name)
+		return 0;
+	snprintf(path, sizeof path, "%s", name);
+	error = is_env ? cmd_program_find(name, path) : check_executable(path);
+	if (!error)
+		return cmd_program_look(path, program);
+	return say(program, "install it, or correct the first line of the script",
+		   "%s has the interpreter %s: %s", script, name, strerrordesc_np(-error));
+}
+
 int cmd_program_look(const char *path, struct cmd_program *program)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), error = errno;
 	static char list[1 << 16];
-	char start[SELFMAG] = "";
-	ssize_t n = fd < 0 ? 0 : read(fd, start, sizeof start);
+	char start[4096] = "";
+	ssize_t n = fd < 0 ? 0 : read(fd, start, sizeof start - 1);
+	struct question question = {path, memmem(start, n > 0 ? (size_t)n : 0, own_loader(),
+						 strlen(own_loader()) + 1)};
 
 	*program = (struct cmd_program){.cure = NULL};
 	if (fd >= 0)
 		close(fd);
-	if (n >= 2 && !strncmp(start, "#!", 2))
-		return 0;
+	if (n >= 2 && !strncmp(start, "#!", 2)) {
+		start[strcspn(start, "\n")] = '\0';
+		return look_at_interpreter(path, start + 2, program);
+	}
 	if (is_privileged(path))
 		return say(program,
 			   "use a copy without them, or preload only in what it starts",
@@ -192,5 +238,5 @@ int cmd_program_look(const char *path, struct cmd_program *program)
 		    path, strerrordesc_np(error));
 		return fd < 0 ? -error : -ENOEXEC;
 	}
-	return judge(path, list, cmd_try(ask_loader, path, list, sizeof list), program);
+	return judge(path, list, cmd_try(ask_loader, &question, list, sizeof list), program);
 }
