@@ -88,3 +88,10 @@ installed() {
 	gcc -std=c99 -pedantic -Wall -Werror $(pkg-config --cflags pinalloc) -c alone.c
 	run ! grep -q infiniband <(gcc $(pkg-config --cflags pinalloc) -E alone.c)
 }
+
+@test "make uninstall leaves nothing of it" {
+	make -C "$top_builddir" install DESTDIR="$PWD/all" > log 2>&1
+	[ -n "$(find all -name '*pinalloc*')" ]
+	make -C "$top_builddir" uninstall DESTDIR="$PWD/all" >> log 2>&1
+	[ -z "$(find all -name '*pinalloc*')" ]
+}
