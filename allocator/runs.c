@@ -18,9 +18,11 @@ static struct pin_span *span_of(uint32_t page)
 		       : (struct pin_span *)pin_span_find(pin_page_at(page), 1);
 }
 
+/* 0 of a span that has no memory yet, as the kernel refused it: no table has its pages. */
 static uint32_t end_of(const struct pin_span *span)
 {
-	return span ? pin_page_of((void *)(span->start + span->length - 1)) + 1 : 0;
+	return span && span->length ? pin_page_of((void *)(span->start + span->length - 1)) + 1
+				    : 0;
 }
 
 /* --- classes of length ---------------------------------------------------------------- */

@@ -273,6 +273,18 @@ static bool takes_bare_elsewhere(void)
 	return page && pin_span_find(pin_page_at(page), 1)->node == 1;
 }
 
+/* For a process of its own: a node's first memory is refused, and that of its tables. */
+static bool begins_later(void)
+{
+	size_t n_used;
+	bool is_none;
+
+	refuses = 1;
+	is_none = !take_of(12, 10, 1, &n_used) && !take_of(12, 10, 1, &n_used);
+	refuses = 0;
+	return is_none && take_of(12, 10, 1, &n_used);
+}
+
 /* Two runs of a length: the lower one in the map, the other one in a lane. */
 static void given(void)
 {
@@ -297,6 +309,8 @@ static void given(void)
 	pin_run_give(high + 37, 1);
 	ok(pin_span_bytes() - free_bytes() == had, "and none is lost");
 	ok(in_child(takes_bare_elsewhere), "the last memory is what no node has touched");
+	ok(in_child(begins_later),
+	   "a node whose first memory is refused gets none, and some later");
 }
 
 static void at_the_end(void)
