@@ -20,6 +20,8 @@ const char *const pin_phase_keys[] = {"began_s",  "ended_s",	  "live_peak_s",
 /* Smaller amounts of memory are not worth a percentage, or a line. */
 #define NOTABLE ((int64_t)64 << 20)
 
+#define PAGE 4096 /* bytes that a page fault brings, but for huge pages */
+
 #define SIZE(n) PIN_SIZE((size_t)(n))
 
 /* An answer that is being written. */
@@ -128,6 +130,24 @@ static void answer_cost(const struct pin_verdict *verdict, struct answer *answer
 		add(answer, ", and %s more than in use on average over time",
 		    SIZE(verdict->mean_beyond));
 	add(answer, ".\n");
+}
+
+/* Huge pages touch whole what was allocated, by a page fault for each of them. */
+static void answer_faults(const struct pin_verdict *verdict, struct answer *answer)
+{
+	int64_t faults = verdict->figures[PIN_FIGURE_FAULTS];
+	int64_t allocated = verdict->figures[PIN_FIGURE_ALLOCATED];
+	int64_t touched = verdict->figures[PIN_FIGURE_IN_HEAP];
+	int64_t fewer = faults < touched / PAGE ? faults : touched / PAGE;
+
+	if (fewer < NOTABLE / PAGE)
+		return;
+	if (allocated < touched)
+		allocated = touched;
+	add(answer, "  Page faults: %ld; of %s allocated %s%s were touched.", faults,
+	    SIZE(allocated), verdict->is_bound ? "at most " : "", SIZE(touched));
+	add(answer, " PINALLOC_HUGEPAGE=thp could save up to %ld of them, for %s more.\n",
+	    fewer, SIZE(allocated - touched));
 }
 
 /* --- which limit was nearest? ------------------------------------------------ */
@@ -274,7 +294,7 @@ void pin_verdict_answer(const struct pin_verdict *verdict, int i, char *text, si
 {
 	static void (*const answers[PIN_VERDICT_ANSWERS])(const struct pin_verdict *verdict,
 							  struct answer *answer) = {
-		answer_served, answer_cost, answer_nearest, answer_beside};
+		answer_served, answer_cost, answer_faults, answer_nearest, answer_beside};
 	struct answer answer = {.text = text, .size = size};
 
 	*text = '\0';

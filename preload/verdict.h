@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What a report says first, of one process or of all of a job: was every registration served,
- * what did never returning memory cost, which limit was nearest, and what is there beside the
- * heap.
+ * what did never returning memory cost, how many page faults did the heap take, which limit was
+ * nearest, and what is there beside the heap.
  */
 #ifndef PIN_VERDICT_H
 #define PIN_VERDICT_H
@@ -65,7 +65,7 @@ int64_t pin_verdict_unmapped(const int64_t *figures);
  * Puts answer i, of PIN_VERDICT_ANSWERS, into text: one line or two, each with its end, or
  * none. Async-signal-safe.
  */
-#define PIN_VERDICT_ANSWERS 4
+#define PIN_VERDICT_ANSWERS 5
 void pin_verdict_answer(const struct pin_verdict *verdict, int i, char *text, size_t size);
 
 #endif

@@ -215,7 +215,8 @@ while not os.path.exists('../go'): time.sleep(0.001)" 2>> ../said 3>&- &
 	preloaded PINALLOC_REPORT=none.json "$grow" 0
 	# Of the first growth step an idle program needs no second.
 	jq -es 'def mib: 1048576; map(.memory) as [$it, $none] | $it.live_bytes >= 100 * mib and $it.live_bytes < 102 * mib and
-		$it.mapped_bytes >= $it.live_bytes and $it.mapped_bytes < 200 * mib and $it.growth_steps > 1 and
+		$it.mapped_bytes >= $it.allocated_bytes and $it.allocated_bytes >= $it.live_bytes and
+		$it.page_faults > 0 and $it.page_faults * 4096 < 50 * mib and $it.mapped_bytes < 200 * mib and $it.growth_steps > 1 and
 		$it.rss_peak_bytes > mib and $it.rss_peak_bytes < 50 * mib and $none.live_bytes < mib and
 		$none.growth_steps == 1 and $none.mapped_bytes < $it.mapped_bytes / 2' out.json none.json
 }

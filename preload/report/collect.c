@@ -11,6 +11,7 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
+#include "allocator/runs.h"
 #include "allocator/span.h"
 #include "preload/report/collect.h"
 #include "regpool/budget.h"
@@ -20,6 +21,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* In a child: what its parent had of what is counted. */
 static int64_t base[PIN_FIGURES];
@@ -88,6 +90,13 @@ static size_t without_heap(const char *name, int64_t heap)
 	if (heap < 0 || all > INT64_MAX)
 		return SIZE_MAX;
 	return all > (size_t)heap ? all - (size_t)heap : 0;
+}
+
+static long count_page_faults(void)
+{
+	struct rusage usage;
+
+	return getrusage(RUSAGE_SELF, &usage) ? -1 : usage.ru_minflt;
 }
 
 static int64_t larger(int64_t a, int64_t b)
