@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Large blocks: above the small size classes, or aligned to more than a page. They have whole
- * pages, at most an eighth more than requested, and count with these.
+ * pages, up to an eighth more than they need, and count with these.
  *
  * A block that realloc grows by little gets a quarter's room: it is likely to grow again, and
  * should not be copied each time. realloc first extends the block into used free memory behind

@@ -42,8 +42,8 @@ struct ibv_pd;
 struct pinalloc_key {
 	uint32_t lkey;
 	uint32_t rkey;
-	uint64_t start;	 /* address: the keys reach what lies from there, not only */
-	uint64_t length; /* what was asked about; in bytes */
+	uint64_t start;	 /* address from which the keys reach `length` bytes, */
+	uint64_t length; /* which are more than was asked about */
 };
 
 /*
