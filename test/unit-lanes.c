@@ -471,7 +471,8 @@ static void shortest(void)
 static void two_nodes(void)
 {
 	struct pin_run_need need = {.n_pages = 16, .alignment = 1, .node = 1, .only = true},
-			    all = {.n_pages = UINT32_MAX, .alignment = 1};
+			    all = {.n_pages = UINT32_MAX, .alignment = 1},
+			    most = {.n_pages = 3 << 18, .alignment = 1};
 	uint32_t there[WAYS], here;
 	size_t n_used, before, n_long_held = 0;
 
@@ -490,6 +491,16 @@ static void two_nodes(void)
 	   "a full lane gives a run to those of its node");
 	ok(!pin_run_take(&all, &n_used) && !pin_lanes_hold(),
 	   "a request that finds nothing else gets what lanes hold");
+	n_nodes = 8;
+	processor = 66; /* node 2 */
+	here = pin_run_take(&most, &n_used);
+	ok(here && pin_span_find(pin_page_at(here), 1)->node == 2,
+	   "what would save less than a quarter of its pages elsewhere stays on its node");
+	pin_run_give(here, most.n_pages);
+	processor = 67;
+	most.n_pages += most.n_pages / 2;
+	ok(pin_run_take(&most, &n_used) == here, "what saves more goes there");
+	n_nodes = 1;
 }
 
 /* Runs of so many pages in all, taken and given back in a random order. */

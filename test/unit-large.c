@@ -310,9 +310,27 @@ static bool grow_vectors(void)
 	return touched() - before < N * most / 100 * 120;
 }
 
+/* In a heap of 640 MiB 2 MiB are few. What extends a block may become huge pages. */
+static bool has_no_span(void)
+{
+	char *all = malloc(640 * PIN_MIB), *p = malloc(PIN_MIB), *wall, *was;
+	uint32_t spans = pin_span_count(), left;
+
+	for (size_t n = PIN_MIB; all && n <= 2 * PIN_MIB; n += PIN_MIB / 8) {
+		wall = malloc(PIN_MIB);
+		p = wall ? realloc(p, n) : NULL;
+	}
+	left = pin_map.huge[0].n_left;
+	was = p;
+	p = realloc(p, 64 * PIN_MIB);
+	return p && p == was && pin_span_count() == spans && pin_map.huge[0].n_left > left + 20;
+}
+
 /* First, as no other free memory was used. */
 static void vectors(void)
 {
+	ok(in_child(has_no_span),
+	   "a block that is small beside the heap has no span of its own");
 	ok(in_child(grow_vectors),
 	   "vectors that grow by little touch at most a fifth more than they have");
 	tenths = 15;
