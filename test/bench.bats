@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: malloc costs what jemalloc's costs, a look-up less than a hit in UCX's cache, counted in
-# instructions; and what measures can be started.
+# instructions; and unmapping as many system calls as without the library.
 load helper
 
 setup_file() {
@@ -35,19 +35,6 @@ above() {
 	above "keys instructions ucx" "$(value "keys instructions pinalloc")"
 }
 
-# bats test_tags=thorough
-@test "bench/threads, bench/allocators and bench/programs run, and print figures of each allocator" {
-	run -0 "$top_srcdir/bench/threads" --quick "$BATS_TEST_TMPDIR/threads.tsv"
-	grep -qE $'\t[0-9.]+' "$BATS_TEST_TMPDIR/threads.tsv"
-	run -0 "$top_srcdir/bench/allocators" --quick --only grow "$library"
-	grep -E '^ +live, MiB +glibc +jemalloc .* pinalloc ' <<< "$output"
-	grep -E '^grow( +[0-9.]+){7}$' <<< "$output"
-	run -0 "$top_srcdir/bench/programs" --rows 2 --row 1 --scale 0.05 --only lua,redis PINALLOC_HUGEPAGE=off
-	grep -E '^processor time, ms +glibc .* PINALLOC_HUGEPAGE=off$' <<< "$output"
-	[ "$(grep -cE '^(lua|redis)( +[0-9.]+ [0-9.]+){6}$' <<< "$output")" -eq 6 ]
-	[ "$(grep -cE "^mean, to jemalloc's( +[0-9.]+){6}$" <<< "$output")" -eq 3 ]
-}
-
 # columns TITLE: the last three columns of the only line with this title.
 columns() {
 	awk -v title="$1" '{ line = $0; sub(/^ +/, "", line) }
@@ -66,29 +53,4 @@ columns() {
 		[ "$off" -eq "$without" ]
 		[ "$on" -eq "$without" ]
 	done
-}
-
-@test "what measures refuses options it does not know, before it does anything" {
-	local script
-	for script in all allocators alternatives demo first-messages job lookup pool programs registration threads watch; do
-		run -2 "$top_srcdir/bench/$script" --nonsense
-		echo "$output"
-		[ "${#lines[@]}" -le 3 ]
-		[[ "$output" == *"bench/$script"* ]]
-	done
-}
-
-@test "each workload of bench/threads does something under the library, in one thread and in three" {
-	local workload n rate ns peak
-	gcc -std=gnu11 -O2 -Wall -Wextra -Werror -fno-builtin -pthread -o "$BATS_TEST_TMPDIR/threads" \
-		"$top_srcdir/bench/threads.c"
-	for workload in $(sed -n "s/^workloads='\(.*\)'/\1/p" "$top_srcdir/bench/threads"); do
-		for n in 1 3; do
-			read -r rate ns peak < <(preloaded "$BATS_TEST_TMPDIR/threads" "$workload" "$n" 0.05)
-			echo "$workload in $n threads: $rate millions a second, $ns ns, $peak MiB"
-			awk -v x="$rate" -v y="$peak" -v z="$ns" 'BEGIN { exit !(x > 0 && y > 1 && z > 1) }'
-		done
-	done
-	[ "$workload" = brief ]
-	run -2 "$BATS_TEST_TMPDIR/threads" nonsense 1 1
 }

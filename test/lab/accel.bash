@@ -18,17 +18,14 @@
 # Seconds; where there is KVM it takes one or two.
 trial_seconds=8
 
-# For tests: where to look for /dev/kvm, /proc/cpuinfo and the host's boot_id.
-host=${LAB_HOST_ROOT:-}
-
 # Why KVM is out of the question, or nothing. Opened for both, a file that is missing is created.
 kvm_obstacle()
 {
-	if [ ! -e "$host/dev/kvm" ]; then
+	if [ ! -e /dev/kvm ]; then
 		echo "there is no /dev/kvm"
-	elif ! true 2>/dev/null <>"$host/dev/kvm"; then
+	elif ! true 2>/dev/null <>/dev/kvm; then
 		echo "/dev/kvm cannot be opened for reading and writing (is this user in its group?)"
-	elif [ "$processor" = x86_64 ] && ! grep -qwE 'vmx|svm' "$host/proc/cpuinfo"; then
+	elif [ "$processor" = x86_64 ] && ! grep -qwE 'vmx|svm' /proc/cpuinfo; then
 		echo "/proc/cpuinfo has neither vmx nor svm"
 	fi
 }
@@ -59,7 +56,7 @@ kvm_verdict()
 {
 	local record=${kernel%/*}/kvm-trial tried known='' verdict='' lock
 
-	tried="$(<"$host/proc/sys/kernel/random/boot_id") $(stat -Lc %i-%Y "$kernel" "$initrd" \
+	tried="$(</proc/sys/kernel/random/boot_id) $(stat -Lc %i-%Y "$kernel" "$initrd" \
 		"$(command -v "qemu-system-$processor")" | paste -sd ' ')"
 	# So that machines that start at the same time make one trial.
 	exec {lock}<"${kernel%/*}"
