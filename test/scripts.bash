@@ -325,20 +325,16 @@ script[merge]="
 	24 times: free a#*7%24
 	a=malloc 192M; touch a; $swept
 	32 times: x#=reg a+~96M:1+~96M; sweep x# y
-	32 times: dereg x#
-	show peak"
+	32 times: dereg x#"
 script[grow]="
 	$whole
-	13 times: a=malloc 64M+#*8388608; touch a; $swept; free a
-	show peak"
+	13 times: a=malloc 64M+#*8388608; touch a; $swept; free a"
 script[realloc]="
 	$whole; a=malloc 1
-	12 times: realloc a 8M+#*8388608; x=reg a; holds a:#*8388608 7; sweep x y; dereg x; fill a 7
-	show peak"
+	12 times: realloc a 8M+#*8388608; x=reg a; holds a:#*8388608 7; sweep x y; dereg x; fill a 7"
 script[any]="
 	$whole
-	60 times: free a#%5 b#%3; a#%5=malloc ?25; b#%3=malloc ?25; touch a#%5 b#%3; x=reg a#%5; sweep x y; dereg x; x=reg b#%3; sweep x y; dereg x
-	show peak"
+	60 times: free a#%5 b#%3; a#%5=malloc ?25; b#%3=malloc ?25; touch a#%5 b#%3; x=reg a#%5; sweep x y; dereg x; x=reg b#%3; sweep x y; dereg x"
 
 # --- limits on memory ---
 

@@ -1,40 +1,14 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # The promise: if memory cannot be pinned, or there is no device, a program is warned once and gets
-# what it would get without the library. An MPI job whose heap is eight times what its user may lock runs as
-# without the library, is told once why not all requests are served, and stays below the limit.
+# what it would get without the library. (lab/slurm has an MPI job with little locked memory.)
 
 load lab
 
 setup_file() {
-	[ -z "$everything" ] || build_mpi rounds
 	load ../scripts
 	guest_variables=(script mapped)
-	boot spread spreads small changing
-}
-
-# spread NAME [VARIABLE=VALUE…]: runs the job without the library and with it: two ranks of 512 MiB,
-# each of which may lock 64 MiB.
-spread() {
-	local name=$1
-	local job=("${@:2}" timeout "$seconds" mpirun.openmpi -n 2 /run/public/rounds.openmpi spread 60 512)
-
-	as_nobody attempt "plain-$name" 67108864 "${job[@]}"
-	as_nobody attempt "$name" 67108864 "${under[@]}" PINALLOC_REPORT="/ctl/$name.%r.json" "${job[@]}"
-}
-
-spreads() {
-	local seconds=$((attempt_seconds - 20))
-
-	cp "$BATS_FILE_TMPDIR/rounds.openmpi" /run/public
-	# Of Open MPI 5, mpirun crashes in a directory that its user cannot read.
-	cd /tmp
-	# UCX pins 38 of the 64 MiB for its own buffers; with little_ucx, a tenth of that.
-	spread direct "${no_ucx_cache[@]}"
-	spread modest "${no_ucx_cache[@]}" "${little_ucx[@]}"
-	spread bounded UCX_RCACHE_MAX_SIZE=16m "${little_ucx[@]}"
-	seconds=$((attempt_seconds / 3)) # it may try again for ever
-	spread cached "${little_ucx[@]}"
+	boot small changing
 }
 
 in_guest() {
@@ -54,7 +28,6 @@ in_guest() {
 			PINALLOC_REPORT=/ctl/changing-$held.json "$program" "$(changing $held)"
 		shimmed capped-$held PINALLOC_MAX_PINNED=32M "$program" "$(changing $held)"
 	done
-	thorough spreads
 
 	chmod 600 /dev/infiniband/uverbs0
 	as_nobody attempt plain-forbidden $((64 * mib)) "${sizes[@]}"
@@ -121,59 +94,4 @@ in_guest() {
 	[ "$(said absent | wc -l)" -eq 0 ]
 	unchanged devices
 	[ "$(said devices | wc -l)" -eq 0 ]
-}
-
-# --- an MPI job ---
-
-# within_limits NAME: the job is right with the library and without. Each rank's heap is too large;
-# it stays below its share, uses it up, evicts, and prints one line.
-within_limits() {
-	local rank evicted=0
-	right "plain-$1" 60
-	right "$1" 60
-	for rank in 0 1; do
-		holds "$1.$rank" '.memory.mapped_bytes >= 536870912' '.memory.pinned_peak_bytes > 0' \
-			'.memory.registered_peak_bytes <= 33554432' '(.registration | .evicted + .refused) > 0'
-		((evicted += $(reported "$1.$rank" .registration.evicted))) || :
-	done
-	[ "$evicted" -gt 0 ]
-	grep '^pinalloc\[' "$results/$1.err" | cut -d: -f1 > "$BATS_TEST_TMPDIR/said"
-	[ "$(wc -l < "$BATS_TEST_TMPDIR/said")" -eq 2 ]
-	[ "$(sort -u "$BATS_TEST_TMPDIR/said" | wc -l)" -eq 2 ]
-	[ "$(grep -c 'ulimit -l' "$results/$1.err")" -eq 2 ]
-}
-
-# mostly_served NAME: requests were served as far as memory regions fit.
-mostly_served() {
-	local rank
-	for rank in 0 1; do
-		[ "$(reported "$1.$rank" '.registration | .served > 9 * .passed_through')" = true ]
-	done
-}
-
-# bats test_tags=thorough
-@test "without UCX's registration cache an MPI job runs under a limit on locked memory" {
-	within_limits direct
-}
-
-# bats test_tags=thorough
-@test "if UCX leaves room, nearly all of its requests are served" {
-	within_limits modest
-	mostly_served modest
-}
-
-# bats test_tags=thorough
-@test "it runs with a cache that deregisters when memory is short" {
-	within_limits bounded
-}
-
-# bats test_tags=thorough
-@test "with a cache that never deregisters it fails, as without the library" {
-	local name
-	for name in plain-cached cached; do
-		[ "$(< "$results/$name.status")" -ne 0 ]
-		# UCX 1.18 may take note of the error too late, and fail an assertion.
-		grep -q -e 'UCX *ERROR .*Please set max locked memory' -e 'Assertion .rkey_size ==' \
-			"$results/$name.out" "$results/$name.err"
-	done
 }

@@ -5,15 +5,9 @@
  *
  *     mpi-rounds exchange ROUNDS [MOST_BYTES]   large messages in turn, one in each round, in
  *                                               buffers allocated for it
- *     mpi-rounds arrays ROUNDS                  arrays, both ways at a time; after ten rounds
- *                                               all allocations and frees repeat
- *     mpi-rounds spread ROUNDS [HEAP_MIB [BLOCK_KIB]]
- *                                               both ways, between random blocks of a large
- *                                               heap, so that the adapter accesses all of it
  *
- * Prints "rounds N wrong W", at the end. With the library each rank prints, after the rounds
- * that a game takes to settle and at the end, how many memory regions requests have waited for,
- * and how many were served; of arrays the larger peak of resident memory is printed, in KiB.
+ * Prints "rounds N wrong W", at the end. With the library each rank prints, after six rounds
+ * and at the end, how many memory regions requests have waited for, and how many were served.
  *
  *     mpi-rounds patterns STEPS PATTERN…
  *
@@ -27,16 +21,12 @@
 #include <mpi.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "wrong.h"
 
 #define KIB		((size_t)1 << 10)
-#define MIB		((size_t)1 << 20)
 #define WORDS(n_bytes)	((n_bytes) / sizeof(uint64_t))
-#define SIZES		10
-#define PAIRS		2
 #define N_REQUESTS	1000
 #define N_THREADS	3
 #define N_HALO		4
@@ -46,7 +36,7 @@
 #define N_RESULTS	4
 
 static int rank, n_ranks;
-static const char *running; /* the game, or pattern */
+static const char *running; /* "exchange", or a pattern */
 
 /* --- arrays of words ---------------------------------------------------------------------- */
 
@@ -138,24 +128,9 @@ static long finish(struct message *it)
 	return release(&it->in) + release(&it->out);
 }
 
-/* Pseudo-random numbers, the same in both ranks. */
-static uint64_t draw(uint64_t limit)
-{
-	static uint64_t state = 7;
-
-	state = state * 6364136223846793005u + 1442695040888963407u;
-	return (state >> 33) % limit;
-}
-
 /* --- exchange ----------------------------------------------------------------------------- */
 
 static size_t most = SIZE_MAX;
-
-static void limit_size(char **options)
-{
-	if (options[0])
-		most = strtoul(options[0], NULL, 0);
-}
 
 /*
  * Four sizes from 1 MiB to 16 MiB, in turn; odd, so that they are no size classes. What
@@ -175,83 +150,6 @@ static long exchange(unsigned round)
 			 MPI_STATUS_IGNORE);
 	}
 	return release(&array);
-}
-
-/* --- arrays ------------------------------------------------------------------------------- */
-
-static size_t sizes[SIZES]; /* in words */
-
-/* From 1 to 12 MiB, logarithmically distributed; odd, so that they are no size classes. */
-static void draw_sizes(char **options)
-{
-	for (size_t i = 0; i < SIZES; i++) {
-		double larger = 1;
-
-		for (size_t k = draw(250); k; k--)
-			larger *= 1.01;
-		sizes[i] = (size_t)(larger * (double)MIB) / sizeof(uint64_t) | 1;
-	}
-	(void)options;
-}
-
-/*
- * Alternately larger and smaller, freed in an order that differs from round to round. Another
- * one of the two received is kept for the next round, and checked again before it is freed.
- */
-static long arrays(unsigned round)
-{
-	static struct array kept;
-	struct message messages[PAIRS];
-	long wrong = 0;
-	size_t odd = round % 2;
-
-	for (size_t i = 0; i < PAIRS; i++)
-		start(&messages[i], sizes[(PAIRS * round + i + round / 5 % 2) % SIZES], 1,
-		      round, (int)i);
-	for (size_t i = 0; i < PAIRS; i++)
-		MPI_Waitall(2, messages[i].requests, MPI_STATUSES_IGNORE);
-	wrong += release(&messages[odd].out);
-	wrong += release(&messages[!odd].in);
-	wrong += release(&kept);
-	wrong += release(&messages[!odd].out);
-	kept = messages[odd].in;
-	return wrong + count_wrong(&kept);
-}
-
-/* --- spread ------------------------------------------------------------------------------- */
-
-static struct array *blocks;
-static size_t n_blocks;
-
-/* Writes all of it, as a program's data would be. No block is ever freed: only its registration
- * can go. */
-static void make_heap(char **options)
-{
-	size_t heap_mib = options[0] ? strtoul(options[0], NULL, 0) : 512;
-	size_t block_kib = options[0] && options[1] ? strtoul(options[1], NULL, 0) : 1024;
-
-	n_blocks = heap_mib * 1024 / block_kib;
-	blocks = malloc(n_blocks * sizeof *blocks);
-	for (size_t i = 0; i < n_blocks; i++) {
-		blocks[i] = allocate(WORDS(block_kib * KIB), 0);
-		memset(blocks[i].words, 1, block_kib * 1024);
-	}
-}
-
-static long spread(unsigned round)
-{
-	size_t words = blocks->n, n = words / 4 + draw(words * 3 / 4 + 1);
-	size_t pick = draw(n_blocks);
-	struct array out = blocks[pick],
-		     in = blocks[(pick + 1 + draw(n_blocks - 1)) % n_blocks];
-
-	out.n = in.n = n;
-	out.seed = 2 * round + (unsigned)rank;
-	fill(&out);
-	in.seed = 2 * round + !rank;
-	MPI_Sendrecv(out.words, (int)n, MPI_UINT64_T, !rank, 0, in.words, (int)n, MPI_UINT64_T,
-		     !rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-	return count_wrong(&in);
 }
 
 /* --- patterns: each returns how many words of a step were wrong ------------------------- */
@@ -423,28 +321,18 @@ static long threads(unsigned step)
 
 /* --- running them ------------------------------------------------------------------------- */
 
-static const struct game {
+static const struct pattern {
 	const char *name;
-	long (*play)(unsigned round);  /* how many words were wrong */
-	void (*begin)(char **options); /* NULL: it is a pattern */
-	unsigned settles;	       /* after so many rounds */
-	bool shows_memory;
-} games[] = {{"exchange", exchange, limit_size, 6},
-	     {"arrays", arrays, draw_sizes, 60, true},
-	     {"spread", spread, make_heap, UINT32_MAX},
-	     {"halo", halo},
-	     {"alltoall", alltoall},
-	     {"window", window},
-	     {"requests", requests},
-	     {"forks", forks},
-	     {"split", split},
-	     {"threads", threads}};
+	long (*play)(unsigned step); /* how many words were wrong */
+} patterns[] = {{"halo", halo},		{"alltoall", alltoall}, {"window", window},
+		{"requests", requests}, {"forks", forks},	{"split", split},
+		{"threads", threads}};
 
-static const struct game *find(const char *name)
+static const struct pattern *find(const char *name)
 {
-	for (size_t i = 0; i < sizeof games / sizeof *games; i++)
-		if (!strcmp(running = name, games[i].name))
-			return &games[i];
+	for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+		if (!strcmp(running = name, patterns[i].name))
+			return &patterns[i];
 	fprintf(stderr, "mpi-rounds: nothing is called %s\n", name);
 	exit(2);
 }
@@ -474,38 +362,25 @@ static void show_registrations(unsigned rounds)
 	fflush(stdout);
 }
 
-static void show_memory(void)
-{
-	struct rusage usage;
-	long larger = 0;
-
-	getrusage(RUSAGE_SELF, &usage);
-	MPI_Reduce(&usage.ru_maxrss, &larger, 1, MPI_LONG, MPI_MAX, 0, MPI_COMM_WORLD);
-	if (!rank)
-		printf("resident %ld\n", larger);
-}
-
-static long play(const struct game *game, unsigned rounds, char **options)
+static long exchange_all(unsigned rounds)
 {
 	long wrong = 0, all = 0;
 
-	game->begin(options);
+	running = "exchange";
 	for (unsigned round = 0; round < rounds; round++) {
-		if (round == game->settles)
+		if (round == 6)
 			show_registrations(round);
-		wrong += game->play(round);
+		wrong += exchange(round);
 	}
-	if (rounds > game->settles)
+	if (rounds > 6)
 		show_registrations(rounds);
-	if (game->shows_memory)
-		show_memory();
 	MPI_Allreduce(&wrong, &all, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
 	if (!rank)
 		printf("rounds %u wrong %ld\n", rounds, all);
 	return all;
 }
 
-static long run_steps(const struct game *pattern, unsigned from, unsigned n)
+static long run_steps(const struct pattern *pattern, unsigned from, unsigned n)
 {
 	long wrong = 0;
 
@@ -515,7 +390,7 @@ static long run_steps(const struct game *pattern, unsigned from, unsigned n)
 	return wrong;
 }
 
-static void run_twice(const struct game *pattern, unsigned n_steps)
+static void run_twice(const struct pattern *pattern, unsigned n_steps)
 {
 	long before[3], after[3], mine[N_RESULTS], all[N_RESULTS];
 
@@ -545,11 +420,13 @@ int main(int argc, char **argv)
 	MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
 	if (provided < needed || n_ranks % 2 || argc < 3)
 		MPI_Abort(MPI_COMM_WORLD, 1);
-	if (strcmp(argv[1], "patterns") != 0)
-		wrong = play(find(argv[1]), rounds, argv + 3);
-	else
+	if (!strcmp(argv[1], "exchange")) {
+		most = argc > 3 ? strtoul(argv[3], NULL, 0) : most;
+		wrong = exchange_all(rounds);
+	} else {
 		for (int i = 3; i < argc; i++)
 			run_twice(find(argv[i]), rounds);
+	}
 	MPI_Finalize();
 	return wrong != 0;
 }

@@ -108,7 +108,7 @@ static int64_t memory_of(const char *field)
 /* All at a time; "held" is what an adapter, or mlock(), keeps in memory. */
 struct state {
 	struct pinalloc_stats stats;
-	int64_t threads, resident, peak, held;
+	int64_t threads, resident, held;
 	struct counts counts;
 };
 static struct state noted;
@@ -126,17 +126,16 @@ static const struct {
 	{FIGURE(mr_ahead)},	{FIGURE(served)},
 	{FIGURE(registered)},	{FIGURE(passed_through)},
 	{OTHER(threads)},	{OTHER(resident)},
-	{OTHER(peak)},		{OTHER(held)},
-	{COUNT(pages)},		{COUNT(absent)},
-	{COUNT(own)},		{COUNT(other)},
-	{COUNT(moved)},		{COUNT(hits)},
+	{OTHER(held)},		{COUNT(pages)},
+	{COUNT(absent)},	{COUNT(own)},
+	{COUNT(other)},		{COUNT(moved)},
+	{COUNT(hits)},
 };
 
 static struct state state(void)
 {
 	struct state now = {.threads = n_threads(),
 			    .resident = memory_of("VmRSS:"),
-			    .peak = memory_of("VmHWM:"),
 			    .held = memory_of("VmPin:"),
 			    .counts = counts};
 
