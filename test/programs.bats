@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: real programs behave under the library as without it.
+# Promise: real programs behave under the library as without it. (test/peers/run programs tries larger ones.)
 
 setup() {
 	load helper
@@ -31,53 +31,6 @@ script() {
 	same bash bash "$top_srcdir/test/programs/faulted.sh"
 }
 
-@test "git creates, packs and reads a repository as without the library" {
-	script repository <<- 'END'
-		set -e
-		export HOME=$PWD GIT_CONFIG_NOSYSTEM=1
-		for who in AUTHOR COMMITTER; do
-			export GIT_${who}_NAME=A GIT_${who}_EMAIL=a@example.org
-			export GIT_${who}_DATE='2001-01-01T00:00:00Z'
-		done
-		rm -rf repository.git && git init -q -b main repository.git && cd repository.git
-		for i in 1 2 3 4 5; do
-			seq $i 20000 > file.$i
-			git add . && git commit -qm "number $i"
-		done
-		git gc -q && git fsck
-		git log --stat --format=%H%s
-	END
-	same git bash repository
-}
-
-@test "gcc compiles a large file to the same object" {
-	script compile <<- 'END'
-		for i in {1..300}; do
-			echo "int f$i(int n) { return n > $i ? n * $i + f$((i > 1 ? i - 1 : 300))(n / 2) : n; }"
-		done | { seq -f 'int f%g(int);' 300; cat; } > many.c
-		gcc -O2 -c many.c -o many.o && md5sum many.o
-	END
-	same cc1 bash compile
-}
-
-@test "g++ compiles a program that uses the standard library to the same object" {
-	script program.cc <<- 'END'
-		#include <algorithm>
-		#include <map>
-		#include <string>
-		#include <vector>
-		std::vector<std::string> keys(const std::map<std::string, std::vector<int>> &index)
-		{
-			std::vector<std::string> found;
-			for (auto &entry : index)
-				found.push_back(entry.first);
-			std::sort(found.rbegin(), found.rend());
-			return found;
-		}
-	END
-	same cc1plus bash -c "g++ -c program.cc -o program.o && md5sum program.o"
-}
-
 @test "a C++ program with exceptions, threads and static objects works as without the library" {
 	same faulted-objects "$programs/faulted-objects"
 }
@@ -100,23 +53,6 @@ script() {
 	same python3 python3 processes.py
 }
 
-@test "perl with fork, large hashes and sorting works as without the library" {
-	script program.pl <<- 'END'
-		my %h = map { $_ => "x" x ($_ % 100) } 1 .. 50000;
-		my @sorted = sort { length $h{$a} <=> length $h{$b} or $a <=> $b } keys %h;
-		my $text = join ",", @sorted;
-		print length $text, " $sorted[0] $sorted[-1] ", unpack("%32C*", $text), "\n";
-		$| = 1;
-		for my $i (1 .. 5) {
-		    my $pid = fork // die;
-		    if (!$pid) { my @a = map { "child $i" x $_ } 1 .. 500; print "$#a $i\n"; exit $i }
-		    waitpid $pid, 0;
-		    print $? >> 8, "\n";
-		}
-	END
-	same perl perl program.pl
-}
-
 @test "tar, xz, sed, awk, grep and sort work in pipelines as without the library" {
 	script pipeline <<- 'END'
 		mkdir -p tree && seq 100000 > tree/numbers && cp /etc/services tree/ 2>&1
@@ -128,85 +64,6 @@ script() {
 		grep -c '[13579]$' tree/numbers
 	END
 	same sort bash pipeline
-}
-
-# bats test_tags=thorough
-@test "Node.js with sockets, buffers, threads and a child process works as without the library" {
-	script main.js <<- 'END'
-		const { Worker, isMainThread, workerData, parentPort } = require('worker_threads');
-		const { createHash } = require('crypto'), net = require('net');
-		const { execFileSync } = require('child_process');
-		const sum = data => createHash('sha256').update(data).digest('hex');
-
-		if (!isMainThread) {
-			const buffers = [];
-			for (let i = 0; i < 3000; i++) buffers.push(Buffer.alloc(i * workerData, i & 255));
-			parentPort.postMessage(sum(Buffer.concat(buffers)));
-		} else {
-			const sums = [], server = net.createServer(socket => {
-				const parts = [];
-				socket.on('data', part => parts.push(part));
-				socket.on('end', () => socket.end(sum(Buffer.concat(parts))));
-			}).listen(0, '127.0.0.1', () => {
-				for (let n = 1; n <= 3; n++)
-					new Worker(__filename, { workerData: n }).on('message', found => {
-						const socket = net.connect({ port: server.address().port, allowHalfOpen: true });
-						socket.end(Buffer.alloc(5000000 * n, found));
-						socket.on('data', answer => sums[n] = found + ' ' + answer);
-						socket.on('close', () => {
-							if (Object.keys(sums).length < 3) return;
-							console.log(sums.join('\n') + execFileSync('echo', ['a child']));
-							server.close();
-						});
-					});
-			});
-		}
-	END
-	same node node main.js
-}
-
-# bats test_tags=thorough
-@test "Java with sockets, direct buffers, threads and a child process works as without the library" {
-	script Main.java <<- 'END'
-		import java.io.*;
-		import java.net.*;
-		import java.nio.ByteBuffer;
-		import java.nio.channels.*;
-		import java.util.stream.*;
-		import java.util.zip.CRC32;
-
-		class Main {
-			static void write(ServerSocketChannel server, int n) {
-				try (SocketChannel out = SocketChannel.open(server.getLocalAddress())) {
-					ByteBuffer data = ByteBuffer.allocateDirect(n * 100000);
-					while (data.hasRemaining()) data.put((byte) (data.position() * n));
-					for (data.flip(); data.hasRemaining();) out.write(data);
-				} catch (IOException e) {
-					throw new UncheckedIOException(e);
-				}
-			}
-
-			static String talk(int n) {
-				try (ServerSocketChannel server = ServerSocketChannel.open().bind(new InetSocketAddress("127.0.0.1", 0))) {
-					new Thread(() -> write(server, n)).start();
-					SocketChannel in = server.accept();
-					ByteBuffer buffer = ByteBuffer.allocateDirect(1 << 16);
-					CRC32 crc = new CRC32();
-					for (; in.read(buffer) >= 0; buffer.clear()) crc.update(buffer.flip());
-					return n + " " + crc.getValue();
-				} catch (IOException e) {
-					throw new UncheckedIOException(e);
-				}
-			}
-
-			public static void main(String[] args) throws IOException {
-				System.out.println(IntStream.rangeClosed(1, 40).parallel().mapToObj(Main::talk)
-					.collect(Collectors.joining("\n")));
-				System.out.print(new String(new ProcessBuilder("echo", "a child").start().getInputStream().readAllBytes()));
-			}
-		}
-	END
-	same java java -Xmx256m Main.java
 }
 
 # bats test_tags=thorough
