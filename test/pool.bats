@@ -12,7 +12,7 @@ setup_file() {
 # works CASE [NAME=VALUE]: of the scripts, or of those with a callback.
 works() {
 	local command=("$programs/rdma-script" "${script[$1]:-}")
-	[ -n "${script[$1]:-}" ] || command=("$programs/rdma-pool" "$1")
+	[ -n "${script[$1]:-}" ] || command=("$programs/rdma-pool")
 	succeeds "${@:2}" "${command[@]}"
 	[ "$stderr" = '' ]
 }
@@ -22,7 +22,6 @@ works() {
 		slices: slices have keys in each enabled domain, and nothing is registered for them
 		slices PINALLOC_REGISTER=lazy: nor with requests only
 		slices PINALLOC_HUGEPAGE=off: nor with small pages
-		segments: on_segment is called before memory is handed out and before it goes, and may refuse
 		back: the heap gets the memory of a pool that is destroyed, and another pool does
 		pool-threads: threads that touch are gone when a pool is made; others may use it all at once
 		forked: in a child slices are memory, and the functions fail by name, whatever threads did
