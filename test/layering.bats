@@ -1,8 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: preload uses regpool, regpool uses allocator, never the other way, and modules do not use
-# each other in a cycle. Some things are done in one place only. Functions stay short, and sources look alike. And
-# a short test run calls nothing that test/install-packages leaves out.
+# each other in a cycle. Some things are done in one place only. Functions stay short, and sources look alike.
 load helper
 
 setup_file() {
@@ -251,45 +250,9 @@ wanted() {
 	run -1 grep -lE '[$](programs|top_builddir"?/test)|test/(inject|stack)' $(grep -v layering <<< "$plain")
 }
 
-# foreign SCRIPT…: the calls of these for which the short list of packages is not enough.
-foreign() {
-	local packages
-	packages=$(test/install-packages --help | sed 's/.*: //')
-	# shellcheck disable=SC2086 # words
-	run -0 python3 test/commands.py ${packages/$without/} -- "$@"
-	echo "$output"
-}
-
-# bats test_tags=slow
-@test "what a short test run calls is in the short list of packages, or comes with it" {
-	type -P dpkg-query > /dev/null || skip "no packages of Debian here"
-	local tests without=nothing
-	tests=$(env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -C "$top_builddir" -f Makefile -f - show <<< \
-		'show: ; @echo $(short_lab_tests) $(short_bats_tests)')
-	cd "$top_srcdir"
-	# shellcheck disable=SC2046,SC2086
-	set -- $tests $(ls -d test/*.bash test/lab/* test/lab/providers/build | grep -vE '\.(bats|log|trs)$|providers$') test/run test/bats test/copy-tree bench/demo
-	foreign "$@"
-	[ "${#lines[@]}" -eq 1 ]
-	[ "$output" -gt 100 ]
-	without=strace
-	foreign "$@"
-	[[ "${lines[0]}" == *": strace is of strace" ]]
-}
-
 # What changes the sources where a test has to notice is found by the text there.
-@test "each line of test/mutants.list fits the sources, or is named" {
-	local tree=$BATS_TEST_TMPDIR/tree
+@test "each line of test/mutants.list fits the sources" {
 	cd "$top_srcdir"
 	run -0 test/mutants --list
 	[ "${#lines[@]}" -eq "$(grep -c '^[a-z]' test/mutants.list)" ]
-	mkdir -p "$tree/test" "$tree/allocator"
-	cp test/mutants "$tree/test"
-	cp allocator/large.c "$tree/allocator"
-	printf 'allocator/large.c: %s\n' 'if ({{page != from => true}})' '{{gone => false}}' 'MOST_SPARE' \
-		> "$tree/test/mutants.list"
-	run -2 "$tree/test/mutants" --list
-	echo "$output"
-	[ "${#lines[@]}" -eq 2 ]
-	[[ "$output" == *'large.c: MOST_SPARE: '*'large.c:'*'gone => false: fits 0 places' ]]
 }
