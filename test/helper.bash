@@ -65,20 +65,6 @@ succeeds() {
 	ends 0 "$@"
 }
 
-# small_frames FILE…: no function of these has a frame of more than 2 KiB on the stack.
-small_frames() {
-	local file
-	for file; do
-		gcc -std=gnu11 -O2 -fPIC -I"$top_builddir" -I"$top_srcdir" -fstack-usage -c "$file" \
-			-o "$(basename "$file" .c).o"
-	done
-	cat ./*.su > usage
-	[ "$(wc -l < usage)" -gt 150 ]
-	run awk '$2 > 2048 || $3 ~ /dynamic/ && $3 !~ /bounded/' usage
-	echo "$output"
-	[ -z "$output" ]
-}
-
 # rows COMMAND…: runs it for each line of standard input, which is not empty, with the words before a colon; what follows
 # says what holds then.
 rows() {

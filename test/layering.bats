@@ -233,6 +233,22 @@ includes() {
 	[ "$(longest long.c short.c /dev/null | awk "$too_long")" = 'long.c: longest function 61' ]
 }
 
+# Stacks of threads may be small.
+# bats test_tags=slow
+@test "no function that malloc or a verb may call has a frame of more than 2 KiB" {
+	local file
+	cd "$BATS_TEST_TMPDIR"
+	for file in "$top_srcdir"/allocator/*.c "$top_srcdir"/regpool/*.c "$top_srcdir/preload/verbs.c"; do
+		gcc -std=gnu11 -O2 -fPIC -I"$top_builddir" -I"$top_srcdir" -fstack-usage -c "$file" \
+			-o "$(basename "$file" .c).o"
+	done
+	cat ./*.su > usage
+	[ "$(wc -l < usage)" -gt 300 ]
+	run awk '$2 > 2048 || $3 ~ /dynamic/ && $3 !~ /bounded/' usage
+	echo "$output"
+	[ -z "$output" ]
+}
+
 # wanted TEST…: what make builds for these, beside what `make` builds.
 wanted() {
 	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -C "$top_builddir" wanted-programs TESTS="$*" \

@@ -199,14 +199,3 @@ time.sleep(60)' > "$BATS_TEST_TMPDIR/said" 3>&- &
 	run -0 preloaded PINALLOC_HELP=1 true
 	[[ "$output" == *PINALLOC_REGISTER* ]]
 }
-
-@test "a program without RDMA gets no thread" {
-	run -0 preloaded bash -c 'tasks=(/proc/$$/task/*); echo ${#tasks[@]}'
-	[ "$output" -eq 1 ]
-	run -0 env LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=background_thread:true \
-		bash -c 'tasks=(/proc/$$/task/*); echo ${#tasks[@]}'
-	[ "$output" -gt 1 ]
-	run -0 preloaded MALLOC_CONF=background_thread:true \
-		bash -c 'tasks=(/proc/$$/task/*); echo ${#tasks[@]}'
-	[ "$output" -eq 1 ]
-}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: the library is loaded into every shell and every short program of a job, so starting must
-# not cost much: few system calls, no files to read, few pages to touch.
+# not cost much: few system calls, no files to read, few pages to touch, and no thread where there is no RDMA.
 load helper
 
 setup() {
@@ -75,6 +75,17 @@ END
 	[ "$without" -ge 10 ]
 	[ "$with" -gt "$without" ]
 	[ "$with" -le $((without + 40)) ]
+}
+
+@test "a program without RDMA gets no thread" {
+	run -0 preloaded bash -c 'tasks=(/proc/$$/task/*); echo ${#tasks[@]}'
+	[ "$output" -eq 1 ]
+	run -0 env LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=background_thread:true \
+		bash -c 'tasks=(/proc/$$/task/*); echo ${#tasks[@]}'
+	[ "$output" -gt 1 ]
+	run -0 preloaded MALLOC_CONF=background_thread:true \
+		bash -c 'tasks=(/proc/$$/task/*); echo ${#tasks[@]}'
+	[ "$output" -eq 1 ]
 }
 
 # System calls that plain programs do not make may be forbidden.

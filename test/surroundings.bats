@@ -81,12 +81,6 @@ handlers() {
 	handlers 'allocate_and_lock, unlock_and_allocate, unlock_and_allocate'
 }
 
-# Callers of allocator/cgroup.c register memory.
-# bats test_tags=slow
-@test "no function that malloc may call has a frame of more than 2 KiB" {
-	small_frames $(ls "$top_srcdir"/allocator/*.c | grep -v /cgroup.c)
-}
-
 # What is below main's stack of 16 KiB, the smallest there may be, is its own.
 @test "malloc and free need 8 KiB of stack, also if a report is wanted or blocks are sampled" {
 	local way

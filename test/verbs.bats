@@ -201,11 +201,6 @@ registers() {
 	[ "$(figure "$report" .registration.served)" -eq 1 ]
 }
 
-# bats test_tags=slow
-@test "no function that a verb may call has a frame of more than 2 KiB" {
-	small_frames "$top_srcdir"/regpool/*.c "$top_srcdir"/{preload/verbs,allocator/cgroup}.c
-}
-
 @test "verbs are found" {
 	rows registers <<- 'END'
 		libibverbs.so.1: of the system's libibverbs
