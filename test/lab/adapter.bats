@@ -28,10 +28,9 @@ in_guest() {
 	shimmed reserved PINALLOC_PREALLOC=256M "$programs/rdma-script" "$(blocks figures)"
 	shimmed linked LD_PRELOAD="$library:$BATS_FILE_TMPDIR/plugin.so" "$programs/rdma-exit"
 	echo 16 > /proc/sys/vm/nr_hugepages
-	for case in ways hugetlb heap; do
+	for case in ways hugetlb; do
 		shimmed $case "$programs/rdma-watch-ways" $case "$listener"
 	done
-	shimmed armed "$programs/rdma-watch-process" armed "$listener"
 	attempt unused PINALLOC_LOG=info LD_PRELOAD="$library libfabric.so.1" \
 		"$programs/rdma-watch-ways" ways "$listener"
 }
@@ -82,14 +81,6 @@ in_guest() {
 	ended hugetlb
 	[ "$(reported ways .watch.unwatchable)" -eq 0 ]
 	[ "$(reported hugetlb .watch.unwatchable)" -eq 0 ]
-}
-
-@test "heap pages replaced before the first registration are noticed" {
-	ended heap
-}
-
-@test "a child of a process with heap registered can register for itself" {
-	ended armed
 }
 
 @test "libfabric may be loaded without being used" {

@@ -4,8 +4,6 @@
  * watched, and how it ends. Prints TAP, except when it ends.
  *
  *     rdma-watch-process closed LISTENER          all descriptors closed
- *     rdma-watch-process children LISTENER        fork, vfork, posix_spawn, exec
- *     rdma-watch-process armed LISTENER           children of one with heap registered
  *     rdma-watch-process forks LISTENER FILE N    N children, while threads do all there is
  *     rdma-watch-process loaded LISTENER…         listeners that come late, and go
  *     rdma-watch-process sought LISTENER          one that is being found, by another thread
@@ -24,14 +22,12 @@
 #include <fcntl.h>
 #include <link.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 
 #define LENGTH (16 * PAGE)
 
 static struct ibv_pd *pd;
 static char **arguments;
-static void *listener;
 
 static unsigned count_descriptors(void)
 {
@@ -87,156 +83,8 @@ static void try_closed(void)
 
 /* --- children ---------------------------------------------------------------------- */
 
-static int end_of(pid_t child)
-{
-	int status = -1;
-
-	need(child > 0 && waitpid(child, &status, 0) == child);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
-}
-
-/*
- * What it has of its parent's it only unmaps; then it has a device of its own, and the listener
- * is told to invalidate what it registers itself.
- */
-static int live_as_child(char *p)
-{
-	struct ibv_mr *(*by)(void *, struct ibv_pd *, void *, size_t,
-			     int) = dlsym(listener, "listener_register");
-	unsigned before = n_heard;
-	struct ibv_mr *mr;
-	bool right;
-
-	alarm(20);
-	need(!munmap(p, LENGTH));
-	right = n_heard == before;
-	pd = ibv_alloc_pd(rdma_open());
-	need(pd);
-	mr = registered_once(pd, map_pages(LENGTH), LENGTH);
-	right &= !n_forgotten && !ibv_dereg_mr(mr);
-	is_registering = true;
-	mr = by(ibv_reg_mr, pd, map_pages(LENGTH), LENGTH, RDMA_ACCESS);
-	return !right ? 3 : !n_forgotten || ibv_dereg_mr(mr) ? 4 : 0;
-}
-
-static pid_t vfork_and_unmap(char *p)
-{
-	pid_t child = vfork();
-
-	if (!child) {
-		raw_call(SYS_munmap, (long)p, LENGTH, 0, 0, 0);
-		_exit(5);
-	}
-	return child;
-}
-
-static void try_fork(void)
-{
-	char *p = map_pages(LENGTH);
-	struct ibv_mr *mr = registered(pd, p, LENGTH);
-	unsigned before = n_heard;
-	pid_t child;
-	int status;
-
-	fflush(stdout);
-	child = fork();
-	if (!child)
-		_exit(live_as_child(p));
-	status = end_of(child);
-	ok(!status, "a child unmaps, and registers for itself, what it invalidates: %d",
-	   status);
-	ok(n_heard == before, "its parent hears nothing");
-	child = (pid_t)raw_call(SYS_clone, SIGCHLD, 0, 0, 0, 0);
-	if (!child) {
-		alarm(20);
-		need(!munmap(p, LENGTH));
-		p = map_pages(LENGTH);
-		_exit(ibv_dereg_mr(registered(pd, p, LENGTH)) ? 0 : 6);
-	}
-	status = end_of(child);
-	ok(status == 6 && n_heard == before, "so does one that libc knows nothing of: %d",
-	   status);
-	status = end_of(vfork_and_unmap(p));
-	ok(status == 5 && was_told(before, p, LENGTH), "one of vfork() unmaps for both: %d",
-	   status);
-	need(!ibv_dereg_mr(mr));
-}
-
-static _Atomic bool enough;
-
-static void *replace_for_long(void *arg)
-{
-	char *p = map_pages(LENGTH);
-	struct ibv_mr *mr;
-	unsigned n_missed = 0;
-
-	while (!enough) {
-		mr = registered(pd, p, LENGTH);
-		n_heard = 0;
-		map_over(p, LENGTH);
-		n_missed += !n_forgotten && !was_told(0, p, LENGTH);
-		need(!ibv_dereg_mr(mr));
-	}
-	return (void *)(uintptr_t)n_missed;
-}
-
-static char *const nothing[] = {"true", NULL};
-
-/* Becomes another program while a thread of it is being told. */
-static void become_another(void)
-{
-	pthread_t thread;
-
-	alarm(20);
-	pd = ibv_alloc_pd(rdma_open());
-	need(pd && !pthread_create(&thread, NULL, replace_for_long, NULL));
-	usleep(50000);
-	execv("/bin/true", nothing);
-	_exit(1);
-}
-
-static void try_spawn(void)
-{
-	pthread_t thread;
-	unsigned failed = 0;
-	void *missed;
-	pid_t child;
-
-	need(!pthread_create(&thread, NULL, replace_for_long, NULL));
-	for (int i = 0; i < 10; i++) {
-		need(!posix_spawn(&child, "/bin/true", NULL, NULL, nothing, environ));
-		failed += end_of(child) != 0;
-		fflush(stdout);
-		child = fork();
-		if (!child)
-			i % 2 ? become_another() : _exit(0);
-		failed += end_of(child) != 0;
-	}
-	enough = true;
-	pthread_join(thread, &missed);
-	ok(!failed && !missed, "children come and go meanwhile: %u failed, %u not told", failed,
-	   (unsigned)(uintptr_t)missed);
-}
-
-static void try_children(void)
-{
-	try_fork();
-	try_spawn();
-}
-
-/* A child of a process with heap registered hands its registrations on. */
-static void try_armed(void)
-{
-	char *heap = malloc(LENGTH);
-
-	need(heap);
-	registered(pd, heap, LENGTH);
-	try_fork();
-}
-
-/* --- children of a process with many threads ------------------------------------------ */
-
 static char *mapping;
+static _Atomic bool enough;
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t listening = PTHREAD_MUTEX_INITIALIZER;
 
@@ -607,8 +455,6 @@ static void try_plugin(void)
 int main(int argc, char **argv)
 {
 	static const struct rdma_case cases[] = {{"closed", try_closed},
-						 {"children", try_children},
-						 {"armed", try_armed},
 						 {"forks", try_forks},
 						 {"loaded", try_loaded},
 						 {"sought", try_sought},
@@ -636,7 +482,7 @@ int main(int argc, char **argv)
 		if (!strcmp(argv[1], others[i].name))
 			hook = others[i].hook;
 	if (hook)
-		listener = listen_by(argv[2], hook);
+		listen_by(argv[2], hook);
 	rdma_run(cases, argc, argv);
 	return done_testing();
 }

@@ -6,12 +6,10 @@
  *     rdma-watch-ways ways LISTENER      each way that the kernel tells of
  *     rdma-watch-ways quiet LISTENER     what is not registered, or once
  *     rdma-watch-ways hugetlb LISTENER   both, with pages of the hugetlb pool
- *     rdma-watch-ways heap LISTENER      heap pages that were replaced before it is registered
  *     rdma-watch-ways kinds LISTENER     what cannot be watched, as pages of a file, and what
  *                                        the program watches itself: it can be registered,
  *                                        and is not disturbed
  *     rdma-watch-ways data LISTENER      variables of the program alone
- *     rdma-watch-ways many LISTENER N    N registrations apart from each other
  */
 #include <config.h> /* for mremap() */
 
@@ -24,7 +22,6 @@
 #define LENGTH (64 * KIB)
 
 static struct ibv_pd *pd;
-static char **arguments;
 
 /* --- ways ---------------------------------------------------------------------- */
 
@@ -95,38 +92,6 @@ static void try_hugetlb(void)
 {
 	try_each_way(true);
 	try_each_quietly(true);
-}
-
-/* --- heap ------------------------------------------------------------------------- */
-
-static bool arrives(struct rdma *rdma, char *p, char *landing, uint64_t seed)
-{
-	struct ibv_mr *from = registered(pd, p, LENGTH), *to = registered(pd, landing, LENGTH);
-	bool right;
-
-	rdma_fill(p, LENGTH, seed);
-	right = !rdma_write(rdma, p, from->lkey, landing, to->rkey, LENGTH) &&
-		!rdma_wrong(landing, LENGTH, seed);
-	need(!ibv_dereg_mr(from) && !ibv_dereg_mr(to));
-	return right;
-}
-
-/* The program's own memory comes first, so there are no keys to heap memory yet. */
-static void try_heap(void)
-{
-	char *landing = map_pages(LENGTH), *p = aligned_alloc(2 * MIB, 2 * MIB);
-	struct rdma rdma;
-
-	rdma_connect(&rdma, pd);
-	need(p && !ibv_dereg_mr(registered(pd, landing, LENGTH)));
-	map_over(p + LENGTH, LENGTH);
-	for (uint64_t i = 1; i < 4; i++) {
-		ok(arrives(&rdma, p + LENGTH, landing, i),
-		   "heap pages that were replaced before any were registered are sent right, "
-		   "%u times",
-		   (unsigned)i);
-		map_over(p + LENGTH, LENGTH);
-	}
 }
 
 /* --- what cannot be watched ---------------------------------------------------------- */
@@ -211,47 +176,15 @@ static void try_kinds(void)
 	try_data();
 }
 
-/* --- many ------------------------------------------------------------------------------ */
-
-/* Every other page of a mapping is registered; then each is replaced, from one end. */
-static void try_many(void)
-{
-	size_t n = (size_t)atol(arguments[0]);
-	char *p = rdma_map(2 * n * PAGE);
-	struct ibv_mr **mrs = calloc(n, sizeof *mrs);
-	unsigned missed = 0, failed = 0;
-
-	need(mrs);
-	/* The second time it is watched, if it can be. */
-	for (size_t i = 0; i < n; i++) {
-		need(!ibv_dereg_mr(registered_once(pd, p + 2 * i * PAGE, PAGE)));
-		mrs[i] = registered_once(pd, p + 2 * i * PAGE, PAGE);
-	}
-	for (int i = 0; i < 64; i++)
-		failed += mmap(NULL, PAGE, i % 2 ? WRITABLE : PROT_READ, ANONYMOUS, -1, 0) ==
-			  MAP_FAILED;
-	ok(!failed, "the program can map more");
-	for (size_t i = 0; i < n; i += n / 500 + 1) {
-		n_heard = 0;
-		map_over(p + 2 * i * PAGE, PAGE);
-		missed += !was_told(0, p + 2 * i * PAGE, PAGE);
-	}
-	ok(!missed, "each one is told: %u not", missed);
-	for (size_t i = 0; i < n; i++)
-		need(!ibv_dereg_mr(mrs[i]));
-}
-
 int main(int argc, char **argv)
 {
 	static const struct rdma_case cases[] = {
-		{"ways", try_ways}, {"quiet", try_quiet}, {"hugetlb", try_hugetlb},
-		{"heap", try_heap}, {"kinds", try_kinds}, {"data", try_data},
-		{"many", try_many},
+		{"ways", try_ways},   {"quiet", try_quiet}, {"hugetlb", try_hugetlb},
+		{"kinds", try_kinds}, {"data", try_data},
 	};
 
 	need(argc >= 3);
 	alarm(100);
-	arguments = argv + 3;
 	listen_by(argv[2], hear);
 	need((pd = ibv_alloc_pd(rdma_open())));
 	rdma_run(cases, argc, argv);
