@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * filtered CALL KILL|EPERM COMMAND…: runs a command under a filter by which a system call, or
- * `none`, ends the process, or fails; `docker`: all that Docker's default profile for
- * containers without privileges refuses (profiles/seccomp/default.json). `allocates COUNT` in
- * place of the command forbids the call in this running process, and then lets COUNT threads,
- * or 0 for none, allocate 16 MiB in all, and end. LIBRARY in the environment is preloaded into
+ * `none`, ends the process, or fails. `allocates COUNT` in place of the command forbids the
+ * call in this running process, and then lets COUNT threads, or 0 for none, allocate 16 MiB in
+ * all, and end. LIBRARY in the environment is preloaded into
  * the command. Exit status 1: no filter could be set; 2: no memory; 9: the command could not be
  * started.
  */
@@ -31,29 +30,15 @@
 		EACH(set_mempolicy), EACH(get_mempolicy), EACH(mbind), EACH(perf_event_open), \
 		EACH(process_vm_readv), EACH(memfd_create), EACH(getrandom), EACH(prctl),     \
 		EACH(exit_group), EACH(clone), EACH(sched_getaffinity)
-#define REFUSED_BY_DOCKER(EACH)                                                                \
-	EACH(acct), EACH(add_key), EACH(bpf), EACH(clock_adjtime), EACH(clock_settime),        \
-		EACH(delete_module), EACH(fanotify_init), EACH(finit_module), EACH(fsconfig),  \
-		EACH(fsmount), EACH(fsopen), EACH(get_mempolicy), EACH(init_module),           \
-		EACH(io_uring_enter), EACH(io_uring_register), EACH(io_uring_setup),           \
-		EACH(kcmp), EACH(kexec_load), EACH(keyctl), EACH(lookup_dcookie), EACH(mbind), \
-		EACH(migrate_pages), EACH(mount), EACH(move_mount), EACH(move_pages),          \
-		EACH(open_by_handle_at), EACH(open_tree), EACH(perf_event_open),               \
-		EACH(pivot_root), EACH(quotactl), EACH(reboot), EACH(request_key),             \
-		EACH(set_mempolicy), EACH(setns), EACH(settimeofday), EACH(swapoff),           \
-		EACH(swapon), EACH(syslog), EACH(umount2), EACH(unshare), EACH(userfaultfd),   \
-		EACH(vhangup)
 #define NAMED(call)               \
 	{                         \
 #call, SYS_##call \
 	}
-#define NUMBER(call) SYS_##call
 
 static const struct {
 	const char *name;
 	unsigned number;
 } calls[] = {CALLS(NAMED)};
-static const unsigned refused_by_docker[] = {REFUSED_BY_DOCKER(NUMBER)};
 
 static char stacks[8][1 << 18] __attribute__((aligned(4096)));
 
@@ -79,22 +64,10 @@ static int forbid(unsigned number, unsigned how)
 	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
-/* glibc goes on with clone, as after the ENOSYS that Docker answers. */
-static int forbid_dockers(unsigned how)
-{
-	int failed = forbid(SYS_clone3, SECCOMP_RET_ERRNO | ENOSYS);
-
-	for (size_t i = 0; i < sizeof refused_by_docker / sizeof *refused_by_docker; i++)
-		failed |= forbid(refused_by_docker[i], how);
-	return failed;
-}
-
 /* Fails if a filter cannot be set; `none` sets none. */
 static int set_filter(const char *name, unsigned how)
 {
-	if (!strcmp(name, "none"))
-		return 0;
-	return strcmp(name, "docker") ? forbid(number_of(name), how) : forbid_dockers(how);
+	return strcmp(name, "none") ? forbid(number_of(name), how) : 0;
 }
 
 static void *allocate(void *n_blocks)
