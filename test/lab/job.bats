@@ -110,66 +110,23 @@ knows_peaks() {
 	done
 }
 
-# led_by_hold_peak NAME KIND: the first site of every rank is an allocation in hold_peak().
-led_by_hold_peak() {
-	local r line
-	for r in $ranks; do
-		[ "$(rank_figure "$1" "$r" .peak_sites_kind)" = "$2" ]
-		run resolved "$1/$r.json" '.peak_sites[0].stack[]'
-		echo "$output"
-		[[ ${lines[0]} =~ ^"hold_peak (mpi-peaks.c:"([0-9]+)")"$ ]]
-		line=${BASH_REMATCH[1]}
-		sed -n "${line}p" "$top_srcdir/test/programs/mpi-peaks.c" | grep -E 'malloc|posix_memalign'
-		[[ ${lines[1]} =~ ^(wave|main)" (mpi-peaks.c:"[0-9]+")"$ ]]
-	done
-}
-
-# has_timeline NAME: the timeline is in order, has the peak and the end, and never more live than
-# mapped memory.
-has_timeline() {
-	local r
-	for r in $ranks; do
-		echo "$1, rank $r"
-		jq -e '(.timeline | transpose) as [$seconds, $live, $mapped, $pinned] |
-			($seconds | length > 20 and . == sort) and (.timeline | all(.[1] <= .[2])) and ($pinned | max) > 0 and
-			([$live, $mapped] | map(max)) == [.memory.live_peak_bytes, .memory.mapped_bytes] and
-			.timeline[-1] == [.elapsed_s, (.memory | .live_bytes, .mapped_bytes, .pinned_bytes)] and
-			(.memory | .live_peak_bytes <= .mapped_bytes and .pinned_peak_bytes > 0)' "$1/$r.json"
-	done
-}
-
-# as_promised MPI
+# as_promised MPI: and the job's table has the place that held the peak in all ranks.
 as_promised() {
 	ended "$1"
 	knows_peaks "$1"
-	led_by_hold_peak "$1" growth
-	has_timeline "$1"
+	run -0 --separate-stderr "$pinalloc" report "$1"
+	echo "$output"
+	[ -z "$stderr" ]
+	[[ ${lines[0]} == "pinalloc: peaks.$1, 4 ranks on 1 host, "* ]]
+	grep -A 1 -E ' 4 ranks +hold_peak \(mpi-peaks.c:[0-9]+\)$' <<< "$output" | grep -E '^ +(wave|main)'
 }
 
-# held MPI: with samples, also how much memory was allocated where.
-held() {
-	local r sampled
-	ended "$1-held"
-	knows_peaks "$1-held"
-	led_by_hold_peak "$1-held" held
-	has_timeline "$1-held"
-	for r in $ranks; do
-		sampled=$(resolved "$1-held/$r.json" \
-			'[.peak_sites[] | select(.stack[0] | startswith("hold_peak ")).bytes] | add')
-		within 10 "$sampled" "$(asked "$1-held" "$r")"
-	done
-}
-
-@test "Open MPI: peaks are within 1 %, growth is attributed to its lines, the timeline is right" {
+@test "Open MPI: peaks are within 1 %, and growth is attributed to its lines" {
 	as_promised openmpi
 }
 
-@test "MPICH: peaks are within 1 %, growth is attributed to its lines, the timeline is right" {
+@test "MPICH: peaks are within 1 %, and growth is attributed to its lines" {
 	as_promised mpich
-}
-
-@test "samples attribute the memory at the peak within 10 %" {
-	held openmpi
 }
 
 @test "frames in components that Open MPI has unloaded are attributed to them" {
@@ -177,69 +134,6 @@ held() {
 	# Debian's Open MPI 5 has it in its library.
 	jq -e '[.peak_sites[].stack[]] | any(test("^mca_pml_ucx_add_procs [(](mca_pml_ucx|libmpi)[.]so[.0-9]*[)]$"))' \
 		<<< "$output"
-}
-
-# mebibytes FIGURE: as the table prints it.
-mebibytes() {
-	awk -v n="$1" 'BEGIN { printf "%.1f MiB", n / 1048576 }'
-}
-
-@test "the job's table has a row with the right figures for each rank" {
-	local mpi r row
-	for mpi in openmpi mpich; do
-		run -0 --separate-stderr "$pinalloc" report $mpi
-		echo "$output"
-		[ -z "$stderr" ]
-		[[ ${lines[0]} == "pinalloc: peaks.$mpi, 4 ranks on 1 host, "* ]]
-		[ "$(grep -cE '^ +[0-3]  node1 ' <<< "$output")" -eq 4 ]
-		for r in $ranks; do
-			row=$(grep -E "^ +$r  node1 " <<< "$output" | tr -s ' ')
-			[[ $row == *" node1 $(mebibytes "$(rank_figure $mpi "$r" .memory.live_peak_bytes)") \
-$(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
-		done
-		grep -A 1 -E ' 4 ranks +hold_peak \(mpi-peaks.c:[0-9]+\)$' <<< "$output" | grep -E '^ +(wave|main)'
-	done
-}
-
-@test "--json: the job's totals are the sums over its ranks" {
-	local mpi
-	for mpi in openmpi mpich; do
-		[ "$(merged $mpi '[.nranks, .missing_ranks, (.ranks | length), .hosts[].processes]')" = \
-			'[4,[],4,4]' ]
-		[ "$(merged $mpi '[.totals | (.memory | .live_peak_bytes, .mapped_bytes, .pinned_peak_bytes), .registration.served]')" = \
-			"$(jq -cs 'map([(.memory | .live_peak_bytes, .mapped_bytes, .pinned_peak_bytes),
-				.registration.served]) | transpose | map(add)' $mpi/*.json)" ]
-		[ "$(merged $mpi '[.peak_sites_kind, .peak_sites[0].ranks]')" = \
-			"[\"$(rank_figure $mpi 0 .peak_sites_kind)\",4]" ]
-	done
-}
-
-@test "--json: the sites have what hold_peak() held in all ranks" {
-	local r all=0
-	for r in $ranks; do
-		all=$((all + $(asked openmpi-held "$r")))
-	done
-	run -0 "$pinalloc" report --json openmpi-held
-	within 10 "$(jq '[.peak_sites[] | select(.stack[0] | startswith("hold_peak ")) | .bytes] | add' <<< "$output")" \
-		"$all"
-}
-
-@test "--plot: shows each rank with its peak" {
-	local r
-	run -0 "$pinalloc" report --plot "$BATS_TEST_TMPDIR/job.svg" openmpi
-	run -0 python3 - "$BATS_TEST_TMPDIR/job.svg" <<- 'END'
-		import sys, xml.etree.ElementTree as tree
-		svg = "{http://www.w3.org/2000/svg}"
-		root = tree.parse(sys.argv[1]).getroot()
-		assert root.tag == svg + "svg"
-		for text in root.iter(svg + "text"):
-		    print("".join(text.itertext()).strip())
-	END
-	echo "$output"
-	for r in $ranks; do
-		grep -qx "rank $r on node1: $(mebibytes "$(rank_figure openmpi "$r" .memory.live_peak_bytes)")" \
-			<<< "$output"
-	done
 }
 
 @test "of a job of which one rank is killed after its peak, all ranks are reported, with their peaks" {
