@@ -10,9 +10,8 @@ load lab
 setup_file() {
 	build_mpi rounds
 	build_shared count-reg.so count-reg
-	[ -z "$everything" ] || "$top_srcdir/test/lab/stale-cases" build "$BATS_FILE_TMPDIR"
 	guest_variables=(rounds)
-	boot over_ucx over_libfabric of_the_cache arrays
+	boot over_ucx over_libfabric arrays
 }
 
 # Each round is a message of up to 16 MiB, which the ranks send in turn.
@@ -29,15 +28,6 @@ over_libfabric() {
 	job "$1" OMPI_MCA_pml=cm "${@:2}" mpirun.openmpi -n 2 "$BATS_FILE_TMPDIR/rounds.openmpi" exchange $rounds 8000000
 }
 
-# of_the_cache HOW NAME: blocks that are freed and allocated, with UCX's own check of page frames, and
-# told nothing of unmapped memory.
-of_the_cache() {
-	"$1" "$2" UCX_MEM_MMAP_HOOK_MODE=none UCX_RCACHE_CHECK_PFN=1024 \
-		GLIBC_TUNABLES=glibc.malloc.mmap_threshold=131072 OMPI_MCA_memory=^patcher \
-		mpirun.openmpi -n 2 "$BATS_FILE_TMPDIR/mpi-stale.openmpi" blind \
-		free+malloc:send free+malloc:receive free+calloc:send free+calloc:receive
-}
-
 # arrays NAME [VARIABLE=VALUE…]: NumPy arrays of a pool, with Debian's mpi4py, which has Open MPI.
 arrays() {
 	job "$1" PYTHONDONTWRITEBYTECODE=1 "${@:2}" \
@@ -45,7 +35,7 @@ arrays() {
 }
 
 in_guest() {
-	local mpi monitor
+	local mpi
 
 	for mpi in openmpi mpich; do
 		over_ucx job $mpi $mpi PINALLOC_LOG=info
@@ -55,20 +45,12 @@ in_guest() {
 	done
 	over_libfabric libfabric PINALLOC_LOG=info
 	thorough over_libfabric libfabric-local PINALLOC_LOG=info PINALLOC_ACCESS=local
-	thorough over_ucx counted openmpi-plain-cached openmpi
 	thorough over_ucx job no-events openmpi UCX_MEM_EVENTS=n
-	thorough over_ucx job no-patcher openmpi OMPI_MCA_memory=^patcher
-	thorough over_ucx job checked openmpi UCX_RCACHE_CHECK_PFN=1024
 	thorough over_ucx job reloc openmpi UCX_MEM_MMAP_HOOK_MODE=reloc
 	thorough over_ucx job reloc-cured openmpi UCX_MEM_MMAP_HOOK_MODE=reloc UCX_MEM_MALLOC_RELOC=no
-	# With libfabric watching mappings by itself: Open MPI's memory component would do it otherwise.
-	for monitor in memhooks userfaultfd disabled; do
-		thorough over_libfabric $monitor FI_MR_CACHE_MONITOR=$monitor OMPI_MCA_memory=^patcher
-	done
-	thorough of_the_cache counted blind-without
-	thorough of_the_cache job blind-with
+	# With libfabric's own settings: Open MPI's memory component would watch mappings otherwise.
+	thorough over_libfabric disabled FI_MR_CACHE_MONITOR=disabled OMPI_MCA_memory=^patcher
 	arrays pool
-	thorough arrays pool-direct "${no_ucx_cache[@]}"
 }
 
 # once NAME: the heap was registered as it grew, never for a message, and no heap request went to
@@ -166,48 +148,13 @@ sets() {
 }
 
 # bats test_tags=thorough
-@test "without the library UCX's cache saves registrations" {
-	right openmpi-plain-cached
-	[ "$(registrations openmpi-plain)" -gt $(($(registrations openmpi-plain-cached) + rounds)) ]
-}
-
-# bats test_tags=thorough
-@test "it does not matter who notifies UCX's cache, or whether it notices anything" {
-	cached no-patcher
+@test "without events UCX's cache notices nothing, and asks for each message" {
 	uncached no-events
 }
 
 # bats test_tags=thorough
-@test "modes with libfabric's cache, notified by the library, register the heap once" {
-	cached memhooks
-	cached userfaultfd
-}
-
-# bats test_tags=thorough
-@test "so do modes in which the user disables it" {
+@test "with libfabric's cache disabled, each message is served" {
 	uncached disabled 1 # libfabric must not get a key that is in use
-}
-
-# outcomes NAME PATTERN: results of the cases of mpi-stale that match.
-outcomes() {
-	cat "$results/$1.out" >&2
-	awk -v pattern="$2" '$1 ~ pattern { print $3 }' "$results/$1.out" | sort | uniq -c |
-		awk '{ print $1, $2 }'
-}
-
-# bats test_tags=thorough
-@test "UCX's own check finds no moved page of the heap" {
-	cached checked
-	ended blind-with
-	[ "$(outcomes blind-with ^free)" = "4 right" ]
-	once blind-with
-}
-
-# bats test_tags=thorough
-@test "without the library it does, or data is stale, if nothing reports unmapped memory" {
-	# UCX 1.13 ends the job; 1.18 did not notice.
-	ended blind-without && [ "$(outcomes blind-without ^free)" = "4 corrupt" ] ||
-		grep -q 'page at virtual address .* moved from pfn' "$results/blind-without.err"
 }
 
 # bats test_tags=thorough
@@ -227,9 +174,4 @@ sent() {
 
 @test "MPI sends NumPy arrays of a pool, and no message waits for a registration" {
 	sent pool
-}
-
-# bats test_tags=thorough
-@test "nor without UCX's cache, which then asks for each message" {
-	sent pool-direct
 }
