@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # The promise: in a memory cgroup a program needs no more memory than without the library, is warned
-# once if not all it uses can be pinned, and is not killed for it. Tested with both cgroup versions,
-# with the limit in an outer group, and with memory.high. Where a cgroup limits the objects of an
-# adapter, a program gets as many as without the library.
+# once if not all it uses can be pinned, and is not killed for it; also with the limit in an outer group, and with
+# memory.high. Where a cgroup limits the objects of an adapter, a program gets as many as without the library.
+# (report.bats has the files of cgroup version 1.)
 
 load lab
 
@@ -11,13 +11,7 @@ setup_file() {
 	vm_options=(--smp 2)
 	load ../scripts
 	guest_variables=(script)
-	# One machine for each: a controller does not return from version 1 while it has pages.
-	results=$BATS_FILE_TMPDIR/version-1
-	in_guest() { version_1; }
-	boot limited every_way pieces version_1
-	results=$BATS_FILE_TMPDIR/version-2
-	in_guest() { version_2; }
-	boot limited every_way objects pieces filling version_2
+	boot limited every_way objects pieces filling
 }
 
 # limited HOW GROUP [VARIABLE=VALUE…] COMMAND…: runs a case, HOW being attempt or shimmed, named
@@ -66,23 +60,7 @@ objects() {
 	done
 }
 
-version_1() {
-	local groups=/sys/fs/cgroup/memory limit=memory.limit_in_bytes events=memory.oom_control
-	local within=''
-
-	mount -t tmpfs none /sys/fs/cgroup
-	mkdir "$groups"
-	mount -t cgroup -o memory none "$groups" || :
-	if [ ! -e "$groups/$limit" ]; then
-		touch /ctl/absent
-		return
-	fi
-	every_way front "${script[front]}"
-	every_way pieces "$(pieces)"
-	every_way held "$(pieces held)"
-}
-
-version_2() {
+in_guest() {
 	local groups=/sys/fs/cgroup limit=memory.max events=memory.events within=''
 
 	mount -t cgroup2 none "$groups"
@@ -132,10 +110,12 @@ registered() {
 	done
 }
 
-# limit_is_kept VERSION: the limit was not exceeded.
-limit_is_kept() {
+@test "a block of four times the limit, of which a quarter of the limit is touched, is served" {
+	touched front
+}
+
+@test "nearly as much as the limit is registered, in pieces or at once" {
 	local how
-	results=$BATS_FILE_TMPDIR/version-$1
 	registered pieces
 	told eager-pieces
 	registered held
@@ -145,40 +125,13 @@ limit_is_kept() {
 	done
 }
 
-# version_1_exists: newer kernels are built without it, as Debian's is since 13.
-version_1_exists() {
-	[ ! -e "$BATS_FILE_TMPDIR/version-1/absent" ] || skip "this kernel has no cgroup version 1 for memory"
-}
-
-@test "cgroup v1: a block of four times the limit, of which a quarter of the limit is touched, is served" {
-	version_1_exists
-	results=$BATS_FILE_TMPDIR/version-1
-	touched front
-}
-
-@test "cgroup v2: a block of four times the limit, of which a quarter of the limit is touched, is served" {
-	results=$BATS_FILE_TMPDIR/version-2
-	touched front
-}
-
-@test "cgroup v1: nearly as much as the limit is registered, in pieces or at once" {
-	version_1_exists
-	limit_is_kept 1
-}
-
-@test "cgroup v2: nearly as much as the limit is registered, in pieces or at once" {
-	limit_is_kept 2
-}
-
 @test "the limit of an outer cgroup counts" {
-	results=$BATS_FILE_TMPDIR/version-2
 	registered within
 	told eager-within
 	told lazy-within
 }
 
 @test "memory.high counts as memory.max, and a program that goes beyond it is told what slows it down" {
-	results=$BATS_FILE_TMPDIR/version-2
 	holds high '.memory.cgroup_high_bytes == 208 * 1048576' '.memory.cgroup_high_events > 0' \
 		'.memory.pinned_peak_bytes <= 156 * 1048576'
 	grep -E '^pinalloc.* above its memory\.high, 208\.0 MiB.* raise /sys/fs/cgroup/high/memory\.high$' "$results/high.err"
@@ -188,7 +141,6 @@ version_1_exists() {
 
 @test "with few objects of an adapter, as many completion queues, queue pairs and so on can be made" {
 	local kind
-	results=$BATS_FILE_TMPDIR/version-2
 	for kind in cq cq_ex qp srq ah mw pd; do
 		ended "plain-$kind"
 		ended "$kind"
