@@ -31,7 +31,7 @@ in_guest() {
 }
 
 use_huge_pages() {
-	local i mode pinalloc=${programs%/test/programs}/pinalloc program=$programs/rdma-script
+	local i mode program=$programs/rdma-script
 
 	echo 300 > /proc/sys/vm/nr_hugepages
 	shimmed enough PINALLOC_HUGEPAGE=hugetlb "$program" "${script[hold-200]}"
@@ -39,16 +39,12 @@ use_huge_pages() {
 	shimmed replaced PINALLOC_HUGEPAGE=hugetlb "$program" "${script[replaced]}"
 	shimmed forks PINALLOC_HUGEPAGE=hugetlb "$programs/forks"
 	shimmed threads PINALLOC_HUGEPAGE=hugetlb "$programs/huge" 1200 4 8
-	attempt check "$pinalloc" check
-	attempt check-hugetlb PINALLOC_HUGEPAGE=hugetlb "$pinalloc" check
 	grep HugePages_Free /proc/meminfo > /ctl/left
 	shimmed fork-plain PINALLOC_HUGEPAGE=hugetlb "$program" "${script[empty]}"
 	echo 300 > /proc/sys/vm/nr_hugepages
 	shimmed fork-registered PINALLOC_HUGEPAGE=hugetlb "$program" "${script[empty-registered]}"
 	echo 0 > /proc/sys/vm/nr_hugepages
-	attempt check-empty PINALLOC_HUGEPAGE=hugetlb "$pinalloc" check
 	echo never > $thp
-	attempt check-never PINALLOC_HUGEPAGE=thp "$pinalloc" check
 	shimmed never PINALLOC_HUGEPAGE=thp "$programs/huge" 256 4
 	echo always > $thp
 	for i in {1..8}; do
@@ -142,13 +138,6 @@ pool() {
 
 @test "with transparent_hugepage=always, an idle process has them in its heap, and in no table" {
 	[ "$(grep -cE '^AnonHugePages: *(0|2048|4096) kB$' "$results/started")" -eq 8 ]
-}
-
-@test "pinalloc check reports missing huge pages" {
-	says check ok 'huge pages' 'the heap gets (huge pages, which register fastest|small pages, .*)'
-	says check-hugetlb ok environment '.*'
-	says check-empty warn environment 'the heap needs .* huge pages, but the system has .* free.*vm.nr_hugepages.*'
-	says check-never warn 'huge pages' 'the heap gets small pages, .* says never'
 }
 
 # pages CASE: how many were compared, and had moved.
