@@ -27,6 +27,6 @@ setup() {
 	load ../helper
 }
 
-@test "beside a load the storm is right" {
-	beside_a_load storm
+@test "beside a load messages are right" {
+	beside_a_load stale
 }

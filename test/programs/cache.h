@@ -189,11 +189,4 @@ static inline void cache_release(struct cache_entry *it)
 	pthread_mutex_unlock(&cache.lock);
 }
 
-/* Nobody has one any more. */
-static inline void cache_close(void)
-{
-	for (int i = 0; i < CACHE_ENTRIES; i++)
-		need(!cache.entries[i].mr || !ibv_dereg_mr(cache.entries[i].mr));
-}
-
 #endif

@@ -81,13 +81,10 @@ static inline bool was_told(unsigned from, const void *start, size_t length)
 	return true;
 }
 
-static _Atomic unsigned n_registrations; /* that this process asked for */
-
 static inline struct ibv_mr *reg(struct ibv_pd *pd, void *p, size_t length)
 {
 	struct ibv_mr *mr;
 
-	n_registrations++;
 	/* A device may be gone for a moment. */
 	while (!(mr = ibv_reg_mr(pd, p, length, RDMA_ACCESS)) && errno == EIO)
 		;
