@@ -1,15 +1,30 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `pinalloc report`: the files of a job, separated by lines of %%. */
+/*
+ * `pinalloc report` of any text: the files of a job, separated by lines of %%. What must hold
+ * of its output is checked; a failure ends the process. For test/fuzz, which has libFuzzer's
+ * main(); the one here tries the texts that are kept in test/fuzz-seeds: what fuzzing starts
+ * from, and what it found.
+ */
 #include <config.h>
 
 #include "preload/command/command.h"
 #include "preload/command/job.h"
 #include "preload/running.h"
-#include "test/fuzz-target.h"
+#include "test/tap.h"
 
+#include <dirent.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#define must(condition) ((condition) ? (void)0 : must_fail(#condition, __LINE__))
+
+static void must_fail(const char *what, int line)
+{
+	fprintf(stderr, "line %d: does not hold: %s\n", line, what);
+	abort();
+}
 
 static const char between[] = "\n%%\n";
 
@@ -165,6 +180,8 @@ static void print(const struct cmd_job *job, void (*how)(const struct cmd_job *j
 	free(output.text);
 }
 
+/* libFuzzer's name. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
 	struct cmd_job job = {.is_for_people = n_bytes % 2};
@@ -186,3 +203,36 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 	free_job(&job);
 	return 0;
 }
+
+#ifndef FUZZING
+static bool replay(const char *directory, const char *name)
+{
+	static uint8_t text[1 << 20];
+	char path[2 * PATH_MAX];
+	FILE *in;
+	size_t n;
+
+	snprintf(path, sizeof path, "%s/%s", directory, name);
+	if (!(in = fopen(path, "re")))
+		return false;
+	n = fread(text, 1, sizeof text, in);
+	fclose(in);
+	return n < sizeof text && !LLVMFuzzerTestOneInput(text, n);
+}
+
+int main(void)
+{
+	const char *top = getenv("top_srcdir");
+	char directory[PATH_MAX];
+	struct dirent *entry;
+	DIR *seeds;
+
+	snprintf(directory, sizeof directory, "%s/test/fuzz-seeds", top ? top : ".");
+	must((seeds = opendir(directory)));
+	while ((entry = readdir(seeds)))
+		if (entry->d_name[0] != '.')
+			ok(replay(directory, entry->d_name), "%s", entry->d_name);
+	closedir(seeds);
+	return done_testing();
+}
+#endif
