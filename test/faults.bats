@@ -17,10 +17,6 @@ bears() {
 	bears threads
 }
 
-@test "faults in a C++ program with exceptions are survived or reported" {
-	bears objects
-}
-
 @test "faults in a shell and its commands are survived or reported" {
 	bears bash
 }

@@ -31,10 +31,6 @@ script() {
 	same bash bash "$top_srcdir/test/programs/faulted.sh"
 }
 
-@test "a C++ program with exceptions, threads and static objects works as without the library" {
-	same faulted-objects "$programs/faulted-objects"
-}
-
 @test "python3 with threads, ctypes, a child and libraries works as without the library" {
 	same python3 python3 "$top_srcdir/test/programs/faulted.py"
 	PYTHONMALLOC=malloc same python3 python3 "$top_srcdir/test/programs/faulted.py"
