@@ -81,11 +81,6 @@ interrupted() {
 	interrupted 3
 }
 
-# bats test_tags=thorough
-@test "so it is each of thirty times" {
-	interrupted 30
-}
-
 @test "children of every kind write no report, and end as without the library" {
 	local how
 	for how in vfork fork spawn system popen; do
@@ -103,13 +98,6 @@ interrupted() {
 		run preloaded PINALLOC_REPORT=out PINALLOC_PROGRAMS='other*' "$ends" $how
 		[ "$status" -eq "$plain" ]
 	done
-	[ -z "$(ls)" ]
-}
-
-@test "a report that cannot be written gives one line, and does not change the exit status" {
-	run -7 --separate-stderr preloaded PINALLOC_REPORT=none/out "$ends" exit
-	[[ "$stderr" == *"the report cannot be written to $PWD/none/out: No such file"* ]]
-	[ "${#stderr_lines[@]}" -eq 1 ]
 	[ -z "$(ls)" ]
 }
 
@@ -172,11 +160,6 @@ overtaken() {
 
 @test "if the program ends while a report is being written, both are complete" {
 	overtaken 10
-}
-
-# bats test_tags=thorough
-@test "so it is many times" {
-	overtaken 50
 }
 
 # Both are process 1, each of a namespace.

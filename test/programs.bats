@@ -146,11 +146,6 @@ grown_by() {
 	grown_by 100 2000
 }
 
-# bats test_tags=thorough
-@test "nor after 100,000" {
-	grown_by 1000 100000
-}
-
 @test "fork works while one thread flushes all streams and another allocates with a stream locked" {
 	run -0 preloaded timeout $((60 * ${TIMEOUT_SCALE:-1})) "$programs/forks-and-flushes"
 	[ "$output" = 0 ]

@@ -62,11 +62,6 @@ many() {
 	many 16
 }
 
-# bats test_tags=thorough
-@test "so are 64 GiB in 1,024 steps" {
-	many 64
-}
-
 # calls BLOCKS: the number of mapping system calls when that many blocks are allocated, each in a
 # growth step.
 calls() {
@@ -112,14 +107,5 @@ waves() {
 		waves $n 5
 		[ "$(said together)" -le $(($(said before) + 3 * $(said live) + nodes * (16 << 20) +
 			arenas * (128 << 10))) ]
-	done
-}
-
-# bats test_tags=thorough
-@test "a million steps at random, of threads that register and replace, leave the books balanced" {
-	local seed
-	for seed in 1 2; do
-		run -0 "$programs/../unit-model" $seed 1000000
-		run ! grep '^not ok' <<< "$output"
 	done
 }

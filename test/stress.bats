@@ -29,14 +29,6 @@ stressed() {
 	END
 }
 
-# bats test_tags=thorough
-@test "so they have under other settings" {
-	rows stressed <<- 'END'
-		10 MALLOC_CONF=prof:true,prof_active:true
-		10 MALLOC_CONF=junk:true
-	END
-}
-
 @test "so they have while memory runs out" {
 	ulimit -v 330000
 	stressed 4 PINALLOC_LOG=error

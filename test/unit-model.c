@@ -436,7 +436,7 @@ static void *act(void *arg)
 	return NULL;
 }
 
-/* And twice as many with TEST_ALL; test/scale.bats takes more. */
+/* And twice as many with TEST_ALL. */
 #define STEPS 100000ul
 
 static void run(unsigned seed, unsigned long steps)

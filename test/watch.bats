@@ -143,8 +143,3 @@ stale() {
 	stale LD_PRELOAD="$library" '[a-z]*'
 	[ "$stale" -eq 0 ]
 }
-
-# bats test_tags=thorough
-@test "nor does one of 2,000 children wait for another's lock" {
-	process forks "$BATS_FILE_TMPDIR/data.so" 2000
-}
