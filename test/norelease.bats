@@ -44,20 +44,6 @@ keeps() {
 	[[ "$output" == *" brk("* ]]
 }
 
-# bats test_tags=slow
-@test "no jemalloc option makes the heap return memory or fail" {
-	local conf
-	for conf in retain:false dirty_decay_ms:0,muzzy_decay_ms:0 \
-		dirty_decay_ms:5,muzzy_decay_ms:5 dirty_decay_ms:-1,muzzy_decay_ms:-1 \
-		oversize_threshold:1 dss:primary hpa:true background_thread:true \
-		metadata_thp:always,thp:always san_guard_small:1,san_guard_large:1 \
-		junk:true zero:true tcache:false narenas:1 percpu_arena:percpu \
-		lg_extent_max_active_fit:0 cache_oblivious:true \
-		dirty_decay_ms:banana nonsense; do
-		keeps MALLOC_CONF="$conf" -- "$programs/churn" $((1 << 20))
-	done
-}
-
 # Which keep the heap small: that nothing is returned does not depend on them.
 @test "no jemalloc option makes jemalloc keep free memory to itself" {
 	local setting said kept wanted
