@@ -60,7 +60,7 @@ patterns() {
 }
 
 on_two_nodes() {
-	local all=(halo alltoall window forks split) rsh=$top_srcdir/test/lab/rsh to=/share
+	local all=(halo window forks) rsh=$top_srcdir/test/lab/rsh to=/share
 	local on_both=(--host node1:2,node2:2 --mca plm_rsh_agent "$rsh" --mca osc ucx)
 
 	cd /tmp
@@ -200,9 +200,9 @@ serves() {
 	[ "$(sum "$1" awaited '/^forks /')" -le 64 ]
 }
 
-@test "halos, all-to-all, windows, forks, sub-communicators: right, and no request waits for a registration" {
-	serves openmpi halo alltoall window forks split
-	serves mpich halo alltoall window forks split
+@test "halos, windows, forks: right, and no request waits for a registration" {
+	serves openmpi halo window forks
+	serves mpich halo window forks
 }
 
 @test "a thousand requests at a time: right, and no request waits for a registration" {

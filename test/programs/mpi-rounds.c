@@ -25,15 +25,14 @@
 
 #include "wrong.h"
 
-#define KIB		((size_t)1 << 10)
-#define WORDS(n_bytes)	((n_bytes) / sizeof(uint64_t))
-#define N_REQUESTS	1000
-#define N_THREADS	3
-#define N_HALO		4
-#define LARGEST_HALO	(512 * KIB)
-#define LARGEST_TO_EACH (256 * KIB)
-#define WINDOW		(256 * KIB)
-#define N_RESULTS	4
+#define KIB	       ((size_t)1 << 10)
+#define WORDS(n_bytes) ((n_bytes) / sizeof(uint64_t))
+#define N_REQUESTS     1000
+#define N_THREADS      3
+#define N_HALO	       4
+#define LARGEST_HALO   (512 * KIB)
+#define WINDOW	       (256 * KIB)
+#define N_RESULTS      4
 
 static int rank, n_ranks;
 static const char *running; /* "exchange", or a pattern */
@@ -167,25 +166,6 @@ static long halo(unsigned step)
 	return wrong;
 }
 
-/* Everybody sends everybody messages that grow, up to a size and from the smallest again. */
-static long alltoall(unsigned step)
-{
-	size_t n = WORDS(LARGEST_TO_EACH >> 2 * (3 - step % 4));
-	struct array in = allocate(n * (size_t)n_ranks, 0), out = allocate(in.n, 0);
-	long wrong = 0;
-
-	for (int i = 0; i < n_ranks; i++)
-		fill(&(struct array){out.words + n * (size_t)i, seed_of(rank, step, i), n});
-	MPI_Alltoall(out.words, (int)n, MPI_UINT64_T, in.words, (int)n, MPI_UINT64_T,
-		     MPI_COMM_WORLD);
-	for (int i = 0; i < n_ranks; i++)
-		wrong += count_wrong(
-			&(struct array){in.words + n * (size_t)i, seed_of(i, step, rank), n});
-	free(in.words);
-	free(out.words);
-	return wrong;
-}
-
 /* A window of three parts: one that the neighbour puts into, one that it reads, and one in
  * which all ranks add up. */
 static long window(unsigned step)
@@ -263,33 +243,6 @@ static long forks(unsigned step)
 	return wrong + finish(&message);
 }
 
-/* Rows and columns of the ranks: a sum in one, a broadcast in the other. */
-static long split(unsigned step)
-{
-	size_t n = WORDS(LARGEST_HALO);
-	struct array mine = filled(n, seed_of(rank, step, 0));
-	uint64_t *sum = allocate(n, 0).words;
-	struct wrong wrong_sums = {.n_words = n};
-	MPI_Comm row, column;
-	long wrong;
-
-	MPI_Comm_split(MPI_COMM_WORLD, rank / 2, rank, &row);
-	MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &column);
-	MPI_Allreduce(mine.words, sum, (int)n, MPI_UINT64_T, MPI_SUM, row);
-	for (size_t i = 0; i < n; i++)
-		wrong_expect(&wrong_sums, i,
-			     wrong_word(seed_of(rank & ~1, step, 0), i) +
-				     wrong_word(seed_of(rank | 1, step, 0), i),
-			     sum[i]);
-	wrong = counted(&wrong_sums, sum);
-	MPI_Bcast(mine.words, (int)n, MPI_UINT64_T, 0, column);
-	mine.seed = seed_of(rank % 2, step, 0);
-	MPI_Comm_free(&row);
-	MPI_Comm_free(&column);
-	free(sum);
-	return wrong + release(&mine);
-}
-
 static unsigned talked; /* the step of all threads */
 
 static void *talk(void *number)
@@ -324,8 +277,10 @@ static long threads(unsigned step)
 static const struct pattern {
 	const char *name;
 	long (*play)(unsigned step); /* how many words were wrong */
-} patterns[] = {{"halo", halo},		{"alltoall", alltoall}, {"window", window},
-		{"requests", requests}, {"forks", forks},	{"split", split},
+} patterns[] = {{"halo", halo},
+		{"window", window},
+		{"requests", requests},
+		{"forks", forks},
 		{"threads", threads}};
 
 static const struct pattern *find(const char *name)
