@@ -69,7 +69,6 @@ on_two_nodes() {
 	peaks two openmpi "${on_both[@]}" "$BATS_FILE_TMPDIR/peaks.openmpi"
 	on_both=(-hosts node1:2,node2:2 -launcher rsh -launcher-exec "$rsh")
 	patterns mpich mpich 2 "${all[@]}"
-	patterns requests mpich 1 requests
 }
 
 setup() {
@@ -203,10 +202,6 @@ serves() {
 @test "halos, windows, forks: right, and no request waits for a registration" {
 	serves openmpi halo window forks
 	serves mpich halo window forks
-}
-
-@test "a thousand requests at a time: right, and no request waits for a registration" {
-	serves requests requests
 }
 
 @test "MPI_THREAD_MULTIPLE: right, and no request waits for a registration" {

@@ -205,19 +205,6 @@ static long window(unsigned step)
 	return wrong + release(&mine) + release(&got);
 }
 
-/* A thousand requests in each direction at a time, from 512 bytes to 16 KiB. */
-static long requests(unsigned step)
-{
-	static struct message messages[N_REQUESTS];
-	long wrong = 0;
-
-	for (int i = 0; i < N_REQUESTS; i++)
-		start(&messages[i], WORDS(512u << i % 6), 1, step, i);
-	for (int i = 0; i < N_REQUESTS; i++)
-		wrong += finish(&messages[i]);
-	return wrong;
-}
-
 /* Counts as one wrong word if the helper failed. */
 static long run_helpers(void)
 {
@@ -277,11 +264,7 @@ static long threads(unsigned step)
 static const struct pattern {
 	const char *name;
 	long (*play)(unsigned step); /* how many words were wrong */
-} patterns[] = {{"halo", halo},
-		{"window", window},
-		{"requests", requests},
-		{"forks", forks},
-		{"threads", threads}};
+} patterns[] = {{"halo", halo}, {"window", window}, {"forks", forks}, {"threads", threads}};
 
 static const struct pattern *find(const char *name)
 {
