@@ -3,6 +3,7 @@
 # The promise: what test/lookup, domains, reserve, exit and watch.bats show with an adapter that
 # copies holds with real verbs, of each a case; and so does what takes a real device, libfabric,
 # or hugetlb pages.
+# Only here: libfabric itself beside the library, and a watch of hugetlb pages.
 
 load lab
 

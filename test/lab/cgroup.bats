@@ -4,6 +4,7 @@
 # once if not all it uses can be pinned, and is not killed for it; also with the limit in an outer group, and with
 # memory.high. Where a cgroup limits the objects of an adapter, a program gets as many as without the library.
 # (report.bats has the files of cgroup version 1.)
+# Found here alone: a device full of idle memory regions had no place for completion queues and queue pairs.
 
 load lab
 

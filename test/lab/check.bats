@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # The promise: what `pinalloc check` reports about a device, permissions and limits is what a job
 # then meets, and `pinalloc run` is all that is needed to have the heap registered.
+# Only here: a device, its permissions, and a provider or a driver that is missing.
 
 load lab
 

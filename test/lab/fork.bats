@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # The promise: a process with a registered heap can have children. A child has a working heap, the
 # parent's transfers stay right while both write, and the child leaves no report.
+# Only here: a kernel that does not copy pinned pages, and Python's workers beside transfers.
 
 load lab
 

@@ -3,6 +3,7 @@
 # The promise: pinalloc-acceptance, as it is installed and as an ordinary user runs it, tries
 # everything on an adapter and leaves one file. (Soft-RoCE is the only one: Debian's kernel has no
 # siw.)
+# Only here: the acceptance run with an adapter.
 
 load lab
 

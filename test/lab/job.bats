@@ -1,9 +1,11 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: for an MPI job with known peaks, the ranks' reports say how much memory was live at
-# the peak, which code allocated it, and how it developed; `pinalloc report` does so for the job. Jobs of two
-# nodes that communicate as real codes do, from buffers allocated anew in each step and without a registration
-# cache, get right data; after the first steps no request waits for a registration.
+# The promise: for an MPI job with known peaks, the ranks' reports say how much memory was live at the peak, and
+# which code allocated it; `pinalloc report` does so for the job. Jobs of two nodes that communicate as real codes do,
+# from buffers allocated anew in each step and without a registration cache, get right data; after the first steps no
+# request waits for a registration.
+# Found here alone: frames of components that Open MPI had unloaded had other names, and a process that was
+# killed while it touched a large array had a record that said no limit was near.
 
 load lab
 

@@ -3,6 +3,7 @@
 # The promise holds on a busy machine too: beside busy loops on each processor, with processes that are
 # stopped and continued at random, no word is wrong. What depends on when a thread runs fails here.
 # LAB_LOAD=1 does the same to any file of the lab, with more loops.
+# Only here: threads and processes that are stopped at any moment.
 
 setup_file() {
 	export BATS_TEST_TIMEOUT=$((900 * ${TIMEOUT_SCALE:-1}))

@@ -5,6 +5,8 @@
 # compacted, the page behind an address does not change while it is registered: a process beside the program
 # compares page frames, and would notice if one did. If the kernel does not overcommit memory, programs start
 # and register, reserved addresses do not count, and allocations that do not fit are refused at once.
+# Only here: page frames while the kernel compacts memory, a pool of huge pages that runs empty, and
+# vm.overcommit_memory=2.
 
 load lab
 

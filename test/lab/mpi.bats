@@ -4,6 +4,7 @@
 # whichever registration cache its MPI library has, and however that learns of unmapped memory. Slices of a
 # pool are sent from and received into without a registration by an MPI library that knows nothing of
 # pools, whose program is in Python.
+# Only here: the registration caches of UCX and libfabric themselves.
 
 load lab
 

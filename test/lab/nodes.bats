@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # The promise: with two memory nodes, heap pages are on the node of the thread that touches them
 # first, as without the library. Untouched pages that a registration makes resident are on the node
-# of the thread that made the heap grow, whichever thread registers. (unit-lanes and unit-runs have free memory of
-# nodes.)
+# of the thread that made the heap grow, whichever thread registers. (unit-lanes and unit-runs have free
+# memory of nodes.)
+# Only here: two memory nodes.
 
 load lab
 

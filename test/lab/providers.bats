@@ -3,6 +3,7 @@
 # The promise: for a program that uses verbs nothing changes except speed, whatever adapter it has.
 # rdma-core's own providers run over a kernel module (test/lab/providers) that pins memory, but sends
 # nothing, and says what an adapter would reach with a key.
+# Only here: the code of mlx5, efa and irdma.
 
 kinds=(mlx5 efa irdma)
 

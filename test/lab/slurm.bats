@@ -3,6 +3,8 @@
 # The promise: what pinalloc-admin(7) says of Slurm holds in a cluster of two nodes. By srun with the
 # command, by srun with the environment, and by a TaskProlog, every rank has the library and its own
 # report; limits, prologs, a requeue and a task killed for its memory lead to what the page says.
+# Found here alone: the report of a killed first run took the place of the second one's, and a program of an
+# epilog replaced that of its task.
 
 load lab
 

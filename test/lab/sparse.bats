@@ -3,6 +3,7 @@
 # The promise: a program that allocates far more than it touches runs as without the library. Ahead
 # of requests only resident memory is registered, and a request makes no more resident than it asks
 # for, plus a few huge pages.
+# Only here: a block of many times the memory there is.
 
 load lab
 

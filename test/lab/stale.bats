@@ -1,11 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # The promise: the adapter and the program never see different memory. test/stale.bats has this on the host, with
-# every way to replace pages; here is one such case with real verbs, and MPI. Messages of MPI use the pages
-# that the program sees, whatever it does with malloc, with every kind of registration cache; replacements of
-# heap pages behind malloc, and of memory that the program mapped itself, are noticed in time if the kernel
-# reports them; otherwise it is no worse than without the library. bench/stale prints the same as a table,
-# and more.
+# every way to replace pages; here is one such case with real verbs, and messages of MPI, over UCX and libfabric, in
+# a few of the ways. bench/stale prints the others as a table, without the library, too.
+# Only here: messages of MPI whose pages were replaced.
 
 load lab
 

@@ -4,6 +4,8 @@
 # without the library wherever possible. A key has exactly the requested rights. With PINALLOC_ACCESS=local a
 # remote key gives access to exactly the requested range, and to nothing after ibv_dereg_mr; without it,
 # pinalloc(7) describes the limits.
+# Only here: each mix of verbs that are linked and found, the rights that an adapter grants, and a hundred
+# thousand registrations.
 
 load lab
 
