@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: however large the heap is and in however many steps it grew, it is a handful of mappings,
 # every block can have keys, growth takes the same system calls, and a report covers all of it.
-# However many threads come and go, the heap is as large as the first of them made it. No memory is
-# touched. (unit-scale tests 1 TiB of heap.)
+# No memory is touched. (unit-scale tests 1 TiB of heap, unit-lanes threads and processors in turn.)
 load helper
 
 setup_file() {
@@ -12,12 +11,6 @@ setup_file() {
 		-Wl,--version-script="$top_srcdir/test/fake-ibverbs.map" \
 		"$top_srcdir"/test/fake-{ibverbs,verbs}.c
 	compile growth "$top_srcdir/test/programs/scale-growth.c" -libverbs -lm
-	compile threads -fno-builtin "$top_srcdir/test/programs/scale-threads.c" -pthread
-}
-
-setup() {
-	arenas=$((4 * $(nproc)))
-	nodes=$(ls -d /sys/devices/system/node/node[0-9]* | wc -l)
 }
 
 compile() { # OUTPUT ARGUMENT…
@@ -82,30 +75,4 @@ calls() {
 	[ "$large" -ge 2048 ]
 	[ "$small" -lt $((256 * 5 / 2)) ]
 	[ "$large" -lt $((2048 * 5 / 2)) ]
-}
-
-# waves THREADS WAVES: runs waves of threads that allocate and free.
-waves() {
-	preloaded "$work/threads" "$@" > "$work/figures"
-	cat "$work/figures"
-}
-
-@test "threads that come and go do not make the heap grow: 100 waves need as much as 5" {
-	local n
-	for n in 1 8 64; do
-		waves $n 100
-		[ "$(said live)" -eq $((n * 100 << 10)) ]
-		[ "$(said together)" -ge "$(said live)" ]
-		[ "$(said last-regions)" -le $(($(said regions) + nodes)) ]
-	done
-}
-
-# Arenas share growth steps on each node; each has partly filled slabs, and each thread has a cache.
-@test "threads share growth steps: arenas take no first steps of their own" {
-	local n
-	for n in 1 8 64; do
-		waves $n 5
-		[ "$(said together)" -le $(($(said before) + 3 * $(said live) + nodes * (16 << 20) +
-			arenas * (128 << 10))) ]
-	done
 }
