@@ -36,12 +36,6 @@ points='accept aio_suspend clock_nanosleep close connect creat fcntl fdatasync f
 	run ! grep -E "^($(xargs <<< "$points" | tr ' ' '|')) " imports
 }
 
-@test "a thread that is to be cancelled is not cancelled in malloc" {
-	run -0 preloaded timeout $((60 * ${TIMEOUT_SCALE:-1})) "$programs/churn" $((16 << 20)) cancelled
-	run -0 preloaded PINALLOC_SAMPLE=64K PINALLOC_REPORT=$PWD/report timeout $((60 * ${TIMEOUT_SCALE:-1})) \
-		"$programs/churn" $((16 << 20)) cancelled
-}
-
 # handlers WHAT: builds a library that begins before ours, as one that the program is linked with does. Its
 # constructor installs handlers of fork() that do this; threads allocate under its lock, too.
 handlers() {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * churn LARGEST [cancelled]: allocates and frees with every function of the family, 16 bytes to
- * LARGEST, in this thread and in threads that end, and checks contents. Prints "address size"
- * of every block it ever had. These threads are to be cancelled, if wanted, and end by
- * themselves. Exit status 1: contents were wrong; 2: a thread was cancelled.
+ * churn LARGEST: allocates and frees with every function of the family, 16 bytes to LARGEST, in
+ * this thread and in threads that end. Prints "address size" of every block it ever had.
  */
 #include "test/beside.h"
 
@@ -21,44 +19,22 @@ static struct {
 	size_t size;
 } blocks[1 << 16];
 static unsigned n_blocks;
-static bool are_cancelled;
-static size_t most_of_thread = MIB;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void wrong(const char *what, size_t size)
-{
-	fprintf(stderr, "churn: %s of %zu bytes\n", what, size);
-	exit(1);
-}
-
-/* Some 4096 bytes of a block, evenly spread, are written and checked. */
-static size_t step(size_t size)
-{
-	return size > 4096 ? size / 4096 : 1;
-}
-
-static void expect(const unsigned char *p, size_t size, size_t each, unsigned char value,
-		   const char *what)
-{
-	for (size_t i = 0; i < size; i += each)
-		if (p[i] != value)
-			wrong(what, size);
-}
-
-/* Remembers the block and dirties it. */
+/* Remembers the block and dirties it, some 4096 bytes of it, evenly spread. */
 static void *hold(void *p, size_t size)
 {
 	unsigned char *bytes = p;
 
 	if (!p)
-		wrong("no memory for a block", size);
+		exit(1);
 	pthread_mutex_lock(&lock);
 	if (n_blocks < sizeof blocks / sizeof blocks[0]) {
 		blocks[n_blocks].start = p;
 		blocks[n_blocks++].size = size;
 	}
 	pthread_mutex_unlock(&lock);
-	for (size_t i = 0; i < size; i += step(size))
+	for (size_t i = 0; i<size; i += size> 4096 ? size / 4096 : 1)
 		bytes[i] = 0xc5;
 	if (size)
 		bytes[size - 1] = 0xc5;
@@ -67,14 +43,9 @@ static void *hold(void *p, size_t size)
 
 static void resize(size_t size)
 {
-	void *p = hold(malloc(size), size);
+	void *p = hold(reallocarray(NULL, size / 16, 16), size);
 
-	p = realloc(p, size / 2);
-	expect(p, size / 2, step(size), 0xc5, "realloc lost contents, a block");
-	p = realloc(p, size);
-	expect(p, size / 2, step(size), 0xc5, "realloc lost contents, a block");
-	free(hold(p, size));
-	p = hold(reallocarray(NULL, size / 16, 16), size);
+	p = realloc(realloc(p, size / 2), size);
 	free(hold(reallocarray(p, size / 16 + 1, 16), size));
 }
 
@@ -91,18 +62,6 @@ static void align(size_t size)
 	free(hold(pvalloc(size), size));
 }
 
-/* Dirty memory is there to be reused; calloc of it is what clears it. */
-static void clear(size_t size)
-{
-	void *p;
-
-	for (int i = 0; i < 3; i++) {
-		p = calloc(size / 16, 16);
-		expect(p, size, step(size), 0, "calloc without zeroes, a block");
-		free(hold(p, size));
-	}
-}
-
 static void churn(size_t largest)
 {
 	for (size_t size = 16; size <= largest; size *= 4) {
@@ -111,7 +70,8 @@ static void churn(size_t largest)
 		if (size > 64 * MIB)
 			continue; /* what copies or clears would touch all of it */
 		resize(size);
-		clear(size);
+		for (int i = 0; i < 3; i++)
+			free(hold(calloc(size / 16, 16), size));
 	}
 }
 
@@ -121,9 +81,7 @@ static void *thread(void *number)
 	static void *left[SMALL];
 	void *mine[SMALL];
 
-	if (are_cancelled)
-		pthread_cancel(pthread_self());
-	churn(most_of_thread);
+	churn(MIB);
 	for (size_t i = 0; i < SMALL; i++)
 		mine[i] = hold(malloc(16 + i), 16 + i);
 	for (size_t i = 0; i < SMALL; i++) {
@@ -140,15 +98,9 @@ int main(int argc, char **argv)
 {
 	size_t largest = argc > 1 ? strtoul(argv[1], NULL, 0) : MIB;
 
-	are_cancelled = argc > 2;
-	if (are_cancelled)
-		most_of_thread = largest;
-	else
-		churn(largest);
+	churn(largest);
 	for (int round = 0; round < 2; round++)
-		/* Each returns its number. */
-		if (in_threads(THREADS, thread) != THREADS * (THREADS + 1) / 2)
-			return 2;
+		in_threads(THREADS, thread);
 	malloc_trim(0);
 	for (unsigned i = 0; i < n_blocks; i++)
 		printf("%#lx %zu\n", (unsigned long)blocks[i].start, blocks[i].size);
