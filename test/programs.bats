@@ -81,13 +81,6 @@ grown_by() {
 	grown_by 100 2000
 }
 
-@test "fork works while one thread flushes all streams and another allocates with a stream locked" {
-	run -0 preloaded timeout $((60 * ${TIMEOUT_SCALE:-1})) "$programs/forks-and-flushes"
-	[ "$output" = 0 ]
-	run -0 preloaded PINALLOC_REPORT="$PWD/%p.json" timeout $((60 * ${TIMEOUT_SCALE:-1})) "$programs/forks-and-flushes"
-	[ "$output" = 0 ]
-}
-
 @test "these tests notice a library that prints or changes anything, or is not loaded" {
 	run ! same bash bash -c 'echo "$LD_PRELOAD"'
 	run ! same bash bash -c '[ -z "$LD_PRELOAD" ]'
