@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: what test/lookup, domains, reserve, exit and watch.bats show with an adapter that
+# The promise: what test/lookup, domains, exit and watch.bats show with an adapter that
 # copies holds with real verbs, of each a case; and so does what takes a real device, libfabric,
 # or hugetlb pages.
 # Only here: libfabric itself beside the library, and a watch of hugetlb pages.
@@ -12,7 +12,7 @@ setup_file() {
 	guest_variables=(script)
 	build_shared libucm.so.0 listener
 	build_shared plugin.so rdma-plugin -libverbs
-	boot ahead blocks
+	boot
 }
 
 in_guest() {
@@ -23,10 +23,6 @@ in_guest() {
 		shimmed $case "$programs/rdma-script" "${script[$case]}"
 	done
 	shimmed few-rights PINALLOC_ACCESS=local,read "$programs/rdma-script" "${script[few-rights]}"
-	shimmed ahead-4096 "$programs/rdma-script" "$(ahead 4096 256 16)"
-	thorough shimmed ahead-1024 "$programs/rdma-script" "$(ahead 1024 256 64)"
-	thorough shimmed ahead-16384 "$programs/rdma-script" "$(ahead 16384 256 4)"
-	shimmed reserved PINALLOC_PREALLOC=256M "$programs/rdma-script" "$(blocks figures)"
 	shimmed linked LD_PRELOAD="$library:$BATS_FILE_TMPDIR/plugin.so" "$programs/rdma-exit"
 	echo 16 > /proc/sys/vm/nr_hugepages
 	for case in ways hugetlb; do
@@ -57,19 +53,6 @@ in_guest() {
 @test "importing devices and domains fails as without the library" {
 	ended plain-not-imported
 	holds not-imported '.memory.pinned_bytes == 0'
-}
-
-@test "with PINALLOC_PREALLOC nothing is registered after the first registration" {
-	ended reserved
-	[ "$(value reserved '[+]mr_created')" -eq 0 ]
-	[ "$(value reserved absent)" -le $(($(value reserved pages) / 20)) ]
-}
-
-@test "what is registered ahead serves first requests of 4 MiB, and in a long run of 1 and 16 MiB" {
-	local case
-	for case in 4096 ${everything:+1024 16384}; do
-		ended ahead-$case
-	done
 }
 
 @test "a destructor of a library can use and end its registrations" {
