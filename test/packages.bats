@@ -151,14 +151,6 @@ field() { # PACKAGE FIELD
 	run -1 grep -r pinalloc "$root/var/lib/dpkg/info" "$root/var/lib/dpkg/status"
 }
 
-@test "the script says how it is called, and what it cannot use" {
-	run -2 "$top_srcdir/preload/packaging/build" deb
-	[ "$output" = "usage: preload/packaging/build deb|rpm DIR [TARBALL]" ]
-	run -2 "$top_srcdir/preload/packaging/build" tar .
-	run -1 "$top_srcdir/preload/packaging/build" deb . pinalloc.zip
-	[[ "$output" == "build: $PWD/pinalloc.zip is not what make dist leaves, "* ]]
-}
-
 # module COMMAND: what Environment Modules would have a shell do.
 module() {
 	MODULEPATH=$PWD/modules /usr/bin/tclsh /usr/lib/*/modulecmd.tcl sh "$1" "pinalloc/$version" 2>&1

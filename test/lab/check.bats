@@ -7,7 +7,6 @@
 load lab
 
 setup_file() {
-	build_mpi rounds
 	build_shared fork-needed.so fork-needed
 	load ../scripts
 	guest_variables=(script)
@@ -42,8 +41,6 @@ in_guest() {
 		"$programs/rdma-script" "${script[twice]}"
 	attempt run-off "$pinalloc" run --report=/ctl/run-off.json --register=off -- \
 		"$programs/rdma-script" "${script[answer]}"
-	attempt mpi mpirun.openmpi -n 2 "$pinalloc" run --report=/ctl/mpi.%r.json -- \
-		"$BATS_FILE_TMPDIR/rounds.openmpi" exchange 6
 
 	chmod 600 /dev/infiniband/uverbs0
 	checked forbidden unlimited
@@ -105,13 +102,4 @@ in_guest() {
 @test "registrations of a program under pinalloc run are served" {
 	holds run '.registration.served > 0'
 	holds run-off '.registration.served == 0'
-}
-
-@test "mpirun pinalloc run -- program reaches every rank" {
-	local rank
-	ended mpi
-	for rank in 0 1; do
-		[ "$(reported "mpi.$rank" .rank)" -eq "$rank" ]
-		[ "$(reported "mpi.$rank" .registration.served)" -gt 0 ]
-	done
 }

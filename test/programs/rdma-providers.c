@@ -58,30 +58,6 @@ static void *make(size_t length)
 	return p;
 }
 
-static void try_advice(void)
-{
-	char *p = make(MIB);
-	struct ibv_mr *mr = ibv_reg_mr(pd, p, MIB, IBV_ACCESS_ON_DEMAND | 1);
-	struct ibv_sge sge = {(uintptr_t)p, MIB, mr ? mr->lkey : 0};
-	struct ibv_device_attr_ex attr;
-	int error;
-
-	say_error("advise", ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1));
-	if (mr)
-		dereg(mr);
-	need((mr = ibv_reg_mr(pd, p, MIB, RIGHTS)));
-	sge.lkey = mr->lkey;
-	say_error("advise pinned",
-		  ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1));
-	dereg(mr);
-	error = ibv_query_device_ex(context, NULL, &attr);
-	say("query device", "%s max_mr %d odp %lx", error_name(error), attr.orig_attr.max_mr,
-	    (unsigned long)attr.odp_caps.general_caps);
-	mr = ibv_alloc_null_mr(pd);
-	say_error("null mr", mr ? dereg(mr) : errno);
-	free(p);
-}
-
 /* ---- queue pairs ---- */
 
 static struct ibv_qp *make_qp(struct ibv_pd *in, struct ibv_cq *cq)
@@ -433,7 +409,6 @@ static void find_verbs(void)
 
 static void try_all(void)
 {
-	try_advice();
 	try_queues();
 	try_parent();
 	if (is_device("mlx5"))
