@@ -27,11 +27,6 @@ setup() {
 	listener=$BATS_FILE_TMPDIR/libucm.so.0
 }
 
-# ways CASE
-ways() {
-	succeeds "$programs/rdma-watch-ways" "$1" "$listener"
-}
-
 # late STATUS CASE [FILE]: ends so.
 late() {
 	ends "$1" "$programs/rdma-watch-process" "$2" "$listener" "${@:3}"
@@ -47,12 +42,12 @@ watched() {
 }
 
 @test "every replacement of registered memory is notified before the call returns" {
-	ways ways
+	process ways
 	[ "$(watched unwatchable)" -eq 0 ]
 }
 
 @test "memory that is not registered, or once, causes no notification and no cost" {
-	ways quiet
+	process quiet
 	[ "$(watched events)" -le 6 ]
 	[ $(($(watched registrations) + $(watched forgotten))) -eq 16 ]
 	[ "$(watched registrations)" -le 6 ]
@@ -95,7 +90,7 @@ watched() {
 }
 
 @test "with PINALLOC_WATCH=off no userfaultfd is opened" {
-	local quiet=("$programs/rdma-watch-ways" quiet "$listener")
+	local quiet=("$programs/rdma-watch-process" quiet "$listener")
 	succeeds PINALLOC_WATCH=off "$programs/filtered" userfaultfd KILL "${quiet[@]}"
 	[ "$stderr" = '' ]
 	[ "$(watched on)" = false ]
@@ -110,7 +105,7 @@ watched() {
 }
 
 refused() {
-	succeeds "$programs/filtered" "$1" EPERM "$programs/rdma-watch-ways" quiet "$listener"
+	succeeds "$programs/filtered" "$1" EPERM "$programs/rdma-watch-process" quiet "$listener"
 	[ "$(grep -c ^pinalloc <<< "$stderr")" -eq 1 ]
 	grep -q "is not noticed: $1: Operation not permitted; if the program .* reaches the old ones; allow the system call" \
 		<<< "$stderr"
@@ -118,10 +113,10 @@ refused() {
 }
 
 @test "unwatchable memory is registered and counted, and not disturbed" {
-	ways kinds
+	process kinds
 	[ "$(watched unwatchable)" -eq 4 ]
 	[ "$(grep -c ^pinalloc <<< "$stderr")" -eq 1 ]
-	ways data
+	process data
 	[ "$(watched unwatchable)" -eq 0 ]
 	[ "$stderr" = '' ]
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: what test/lookup, domains, exit and watch.bats show with an adapter that
+# The promise: what test/lookup, domains and watch.bats show with an adapter that
 # copies holds with real verbs, of each a case; and so does what takes a real device, libfabric,
 # or hugetlb pages.
 # Only here: libfabric itself beside the library, and a watch of hugetlb pages.
@@ -11,7 +11,6 @@ setup_file() {
 	load ../scripts
 	guest_variables=(script)
 	build_shared libucm.so.0 listener
-	build_shared plugin.so rdma-plugin -libverbs
 	boot
 }
 
@@ -23,13 +22,12 @@ in_guest() {
 		shimmed $case "$programs/rdma-script" "${script[$case]}"
 	done
 	shimmed few-rights PINALLOC_ACCESS=local,read "$programs/rdma-script" "${script[few-rights]}"
-	shimmed linked LD_PRELOAD="$library:$BATS_FILE_TMPDIR/plugin.so" "$programs/rdma-exit"
 	echo 16 > /proc/sys/vm/nr_hugepages
 	for case in ways hugetlb; do
-		shimmed $case "$programs/rdma-watch-ways" $case "$listener"
+		shimmed $case "$programs/rdma-watch-process" $case "$listener"
 	done
 	attempt unused PINALLOC_LOG=info LD_PRELOAD="$library libfabric.so.1" \
-		"$programs/rdma-watch-ways" ways "$listener"
+		"$programs/rdma-watch-process" ways "$listener"
 }
 
 @test "looked-up keys transfer data, from several threads in two protection domains" {
@@ -53,11 +51,6 @@ in_guest() {
 @test "importing devices and domains fails as without the library" {
 	ended plain-not-imported
 	holds not-imported '.memory.pinned_bytes == 0'
-}
-
-@test "a destructor of a library can use and end its registrations" {
-	ended linked 7
-	[ "$(grep -c ': 0 failed$' "$results/linked.out")" -eq 4 ]
 }
 
 @test "every replacement of registered memory is notified before the call returns" {
