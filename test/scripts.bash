@@ -440,16 +440,6 @@ script[touched]="
 	$registered
 	6 times: placed a# 1; placed b# 0
 	$counted"
-# Halves share no huge page.
-script[halves]="
-	p=pd; s=malloc 64; y=reg s
-	6 times: ${of_both//malloc/aligned 2M}
-	sleep 2000
-	6 times: on 0; touch a#:8M b#+8M; on 1; touch b#:8M a#+8M
-	sleep 2000
-	$registered
-	6 times: placed a#:8M 0; placed a#+8M 1; placed b#:8M 1; placed b#+8M 0
-	$counted"
 # Nobody touches it.
 script[crosswise]="
 	p=pd

@@ -16,7 +16,7 @@ setup_file() {
 }
 
 in_guest() {
-	local program=$programs/rdma-script lazy=PINALLOC_REGISTER=lazy way
+	local program=$programs/rdma-script lazy=PINALLOC_REGISTER=lazy
 
 	cat /sys/devices/system/node/node[01]/cpulist > /ctl/processors
 	# NUMA balancing would move pages to the threads that use them.
@@ -24,12 +24,10 @@ in_guest() {
 	attempt plain-crosswise "$program" "${script[crosswise]}"
 	shimmed first "$program" "${script[first]}"
 	shimmed first-small PINALLOC_HUGEPAGE=off "$program" "${script[first]}"
-	for way in touched halves; do
-		attempt plain-$way "$program" "${script[$way]}"
-		shimmed $way "$program" "${script[$way]}"
-		shimmed $way-small PINALLOC_HUGEPAGE=off "$program" "${script[$way]}"
-		shimmed $way-lazy $lazy "$program" "${script[$way]}"
-	done
+	attempt plain-touched "$program" "${script[touched]}"
+	shimmed touched "$program" "${script[touched]}"
+	shimmed touched-small PINALLOC_HUGEPAGE=off "$program" "${script[touched]}"
+	shimmed touched-lazy $lazy "$program" "${script[touched]}"
 	shimmed crosswise "$lazy" "$program" "${script[crosswise]}"
 	shimmed reserve PINALLOC_PREALLOC=192M "$program" "${script[reserve]}"
 	shimmed interleaved "$lazy" python3 -c '
@@ -72,13 +70,6 @@ is_local() {
 	is_local touched
 	is_local touched-small
 	is_local touched-lazy
-}
-
-@test "in a block that two threads touch, each half is on the node of its thread" {
-	is_local plain-halves
-	is_local halves
-	is_local halves-small
-	is_local halves-lazy
 }
 
 @test "untouched memory that another thread registers is on the allocating thread's node" {
