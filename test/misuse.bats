@@ -77,14 +77,6 @@ inside() { # OFFSET SIZE
 	done
 }
 
-# The pages at which two free blocks met stay as they are to jemalloc, and say nothing.
-@test "a pointer into a large block is named also where two free ones had met" {
-	names "$(inside 3211264 6422528)" large-met
-	names "$(inside 3211280 6422528)" large-met-inner
-	names "$(inside 3211263 6422528)" large-met-before realloc
-	names "$(inside 3211264 6422528)" large-grown malloc_usable_size
-}
-
 @test "a large block that is freed twice is named, and one that is used after it" {
 	for kind in large-freed large-freed-merged cached-freed thread-freed; do
 		names "$twice" $kind

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: no byte of the heap returns to the kernel, whatever the program, jemalloc's options or
-# its mallctls request. (test/unit-blocks.c: freed memory is reused.)
+# Promise: no byte of the heap returns to the kernel, whatever the program or jemalloc's options
+# request. (test/unit-blocks.c: freed memory is reused.)
 
 setup() {
 	load helper
@@ -59,16 +59,6 @@ oversize_threshold:1,dss:primary,hpa:true,background_thread:true \
 		echo "$setting: $kept"
 		[ "$kept" = "${setting#*:}" ]
 	done
-}
-
-@test "no mallctl returns memory to the kernel, even by destroying an arena" {
-	keeps -- "$programs/ctl" purge
-}
-
-@test "in stock jemalloc, the same mallctls return memory to the kernel" {
-	run traced LD_PRELOAD=libjemalloc.so.2 -- "$programs/ctl" purge
-	[ "$status" -eq 0 ]
-	[[ "$output" == *" madvise("* ]]
 }
 
 # imported FILE…: what they need of others.

@@ -275,13 +275,6 @@ stacks() {
 	[ "$(grep -c 'libunwind-.*= [0-9]' calls)" -eq 2 ]
 }
 
-@test "libunwind keeps no descriptor open" {
-	run -0 env sh -c 'ls /proc/$$/fd; :'
-	without=$output
-	run -0 preloaded PINALLOC_REPORT=out.json sh -c 'ls /proc/$$/fd; :'
-	[ "$output" = "$without" ]
-}
-
 @test "where the program ends a stack, or interrupts itself, that is right, or shorter" {
 	local way
 	for way in handler coroutine little rubbish untold jit ends; do

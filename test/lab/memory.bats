@@ -40,7 +40,6 @@ use_huge_pages() {
 	shimmed short PINALLOC_HUGEPAGE=hugetlb "$program" "${script[hold-900]}"
 	shimmed replaced PINALLOC_HUGEPAGE=hugetlb "$program" "${script[replaced]}"
 	shimmed forks PINALLOC_HUGEPAGE=hugetlb "$programs/forks"
-	shimmed threads PINALLOC_HUGEPAGE=hugetlb "$programs/huge" 1200 4 8
 	grep HugePages_Free /proc/meminfo > /ctl/left
 	shimmed fork-plain PINALLOC_HUGEPAGE=hugetlb "$program" "${script[empty]}"
 	echo 300 > /proc/sys/vm/nr_hugepages
@@ -99,12 +98,6 @@ pool() {
 	grep -E 'needs [0-9]+ huge pages, but the system has [0-9]+ free:' "$results/short.err"
 	[ "$(pool short after)" -lt 100 ]
 	holds short '.registration.passed_through == 0' '.memory.pinned_peak_bytes >= 900 * 1048576'
-}
-
-@test "hugetlb: so it does if threads grow the heap at the same time" {
-	ended threads
-	[ "$(wc -l < "$results/threads.err")" -eq 1 ]
-	[ "$(value threads pool)" -gt 300 ]
 }
 
 @test "hugetlb: pages replaced by the program are noticed" {

@@ -42,16 +42,6 @@ static void fault(void)
 	*nowhere = 1;
 }
 
-static volatile int zero;
-
-static int deeper(volatile char *last)
-{
-	volatile char frame[4096];
-
-	frame[0] = last[0];
-	return last[0] ? deeper(frame) + frame[0] : 0;
-}
-
 static void *raise_it(void *unused)
 {
 	raise(number);
@@ -83,25 +73,6 @@ static pthread_t started(void *(*run)(void *))
 	    pthread_create(&thread, &attributes, run, NULL))
 		exit(2);
 	return thread;
-}
-
-static void *wait_and_fault(void *barrier)
-{
-	pthread_barrier_wait(barrier);
-	fault();
-	return NULL;
-}
-
-/* All threads at once. */
-static void crash_at_once(void)
-{
-	pthread_barrier_t barrier;
-	pthread_t thread;
-
-	pthread_barrier_init(&barrier, NULL, 8);
-	for (int i = 0; i < 7; i++)
-		pthread_create(&thread, NULL, wait_and_fault, &barrier);
-	wait_and_fault(&barrier);
 }
 
 static void cancel_thread(void)
@@ -187,18 +158,10 @@ static void end_by_signal(void)
 {
 	if (is("raise"))
 		raise(number);
-	if (is("kill") && !kill(getpid(), number))
-		pause();
 	if (is("fault"))
 		fault();
-	if (is("division"))
-		exit(number / zero);
-	if (is("overflow"))
-		exit(deeper(&(volatile char){1}));
 	if (is("thread-raise"))
 		pthread_join(started(raise_it), NULL);
-	if (is("crashes"))
-		crash_at_once();
 }
 
 static void end_itself(void)

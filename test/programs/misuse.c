@@ -11,7 +11,6 @@
 #include <link.h>
 #include <malloc.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,25 +142,6 @@ static void *locked(void *p)
 	return p;
 }
 
-/*
- * The second of two neighbours that a new block lies in since both were free, or the first one
- * since it has grown; n_before is what it has before there.
- */
-static char *where_two_met(size_t n_before, bool grows)
-{
-	/* Volatile, or the compiler would take a new block for another than any freed. */
-	char *volatile first = malloc(LARGE), *volatile second = malloc(LARGE);
-	char *behind = malloc(LARGE), *p = grows ? first : NULL;
-
-	if (!grows)
-		free(first);
-	free(second);
-	p = realloc(p, (size_t)(behind - first));
-	if (p != first || p + n_before != second || behind < second)
-		abort();
-	return second;
-}
-
 #define KIND(name, pointer)      \
 	if (!strcmp(kind, name)) \
 	return pointer
@@ -180,10 +160,6 @@ static void *pointer(const char *kind, void *on_stack)
 	KIND("large-middle", large + LARGE / 2);
 	KIND("large-last", large + LARGE - 1);
 	KIND("aligned", aligned + 4096);
-	KIND("large-met", where_two_met(ON_PAGES, false));
-	KIND("large-met-inner", where_two_met(ON_PAGES, false) + 16);
-	KIND("large-met-before", where_two_met(ON_PAGES, false) - 1);
-	KIND("large-grown", where_two_met(ON_PAGES, true));
 	KIND("cached-inner", (char *)malloc(CACHED) + 4096);
 	KIND("large-freed", freed(large));
 	KIND("large-freed-merged", large_freed());
