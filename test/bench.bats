@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: malloc costs what jemalloc's costs, a look-up less than a hit in UCX's cache, counted in
-# instructions; and unmapping as many system calls as without the library.
+# instructions.
 load helper
 
 setup_file() {
@@ -33,24 +33,4 @@ above() {
 
 @test "a look-up takes fewer instructions than a hit in UCX's cache" {
 	above "keys instructions ucx" "$(value "keys instructions pinalloc")"
-}
-
-# columns TITLE: the last three columns of the only line with this title.
-columns() {
-	awk -v title="$1" '{ line = $0; sub(/^ +/, "", line) }
-		index(line, title "  ") == 1 { print $(NF - 2), $(NF - 1), $NF; n++ }
-		END { exit n != 1 }' "$BATS_TEST_TMPDIR/watch"
-}
-
-# bats test_tags=thorough
-@test "unmapping takes its caller as many system calls as without the library (bench/watch --quick)" {
-	local what without off on
-	run -0 --separate-stderr "$top_srcdir/bench/watch" --quick --here
-	echo "$output" | tee "$BATS_TEST_TMPDIR/watch"
-	for what in never registered; do
-		read -r without off on < <(columns "$what: system calls of the caller")
-		[ "$without" -ge 1 ]
-		[ "$off" -eq "$without" ]
-		[ "$on" -eq "$without" ]
-	done
 }
