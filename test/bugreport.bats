@@ -28,10 +28,10 @@ said() {
 }
 
 @test "it has versions, limits, what pinalloc check finds, and a program's libraries" {
-	reports "$programs/caller"
+	reports "$programs/grow"
 	said 'pinalloc --version' "^$("$top_builddir/pinalloc" --version)$"
-	said "pinalloc check $programs/caller" '^(ok  |warn|fail)  library: '
-	said "pinalloc check $programs/caller" '^ok    program: '
+	said "pinalloc check $programs/grow" '^(ok  |warn|fail)  library: '
+	said "pinalloc check $programs/grow" '^ok    program: '
 	said 'uname -a' "$(uname -r)"
 	said 'ucx_info -v' 'ersion.* 1\.'
 	said 'ompi_info' '^Open MPI v'
@@ -40,7 +40,7 @@ said() {
 	said 'sh -c ulimit' '^nofiles|^open files'
 	said grep '^/proc/meminfo:MemTotal: '
 	said grep "^/proc/sys/vm/max_map_count:$(< /proc/sys/vm/max_map_count)$"
-	said "ldd $programs/caller" 'libc\.so\.6'
+	said "ldd $programs/grow" 'libc\.so\.6'
 }
 
 @test "of the environment it has what matters to the library, and no key" {
@@ -57,12 +57,11 @@ said() {
 }
 
 @test "it has reports in words, and the end of other files" {
-	# Without a name it finds nothing, and says so by its status.
-	run -1 preloaded PINALLOC_REPORT="$PWD/it.json" "$programs/caller"
+	preloaded PINALLOC_REPORT="$PWD/it.json" "$programs/grow" 1
 	[ -e it.json ]
 	seq 1000 > log
-	reports "$programs/caller" it.json log
-	said 'pinalloc report it.json' '^pinalloc: caller, '
+	reports "$programs/grow" it.json log
+	said 'pinalloc report it.json' '^pinalloc: grow, '
 	said 'tail -n 100 log' '^901$'
 	[ "$(tail -n 1 <<< "$output")" = 1000 ]
 	run -1 said 'tail -n 100 log' '^900$'
