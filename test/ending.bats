@@ -98,20 +98,6 @@ interrupted() {
 	[ -z "$(ls)" ]
 }
 
-# unread COMMAND…: runs it with a standard error whose reader has gone.
-unread() {
-	python3 -c '
-import os, subprocess, sys
-reader, writer = os.pipe()
-os.close(reader)
-print(subprocess.run(sys.argv[1:], stderr=writer).returncode)' "$@"
-}
-
-@test "if standard error has no reader, the exit status is the program's, without SIGPIPE" {
-	export PINALLOC_REPORT=stderr
-	[ "$(unread env LD_PRELOAD="$library" "$ends" exit)" -eq 7 ]
-}
-
 @test "env, nice and shells that exec a program leave only its report" {
 	local how
 	for how in env nice 'nice env' 'sh -c exec' "bash -c exec"; do

@@ -108,16 +108,6 @@ refuses() {
 	grep -x "JEMALLOC_WRAPS='-Wl,--wrap=je_tsd_fetch_slow -Wl,--wrap=je_prof_boot2 -Wl,--wrap=je_rtree_leaf_elm_lookup_hard'" config.log
 }
 
-@test "what fills caches is replaced in the release that has it with the parameters known here" {
-	local version
-	fits 5.3.0 4096 0
-	grep -x "JEMALLOC_WRAPS='.* -Wl,--wrap=je_arena_cache_bin_fill_small'" config.log
-	for version in 5.2.1 5.3.0-193 5.3.1; do
-		fits $version 4096 0
-		run ! grep "^JEMALLOC_WRAPS=.*fill_small" config.log
-	done
-}
-
 @test "other pages, a debug build, other sizes" {
 	refuses 'is for pages of 16384 bytes, ' 5.3.0 16384 0
 	refuses 'is a debug build, ' 5.3.0 4096 1
@@ -126,11 +116,4 @@ refuses() {
 
 @test "a name that is missing" {
 	refuses 'libjemalloc_pic.a lacks je_opt_retain:' 5.3.0 4096 0 1 6144 je_opt_retain
-}
-
-# As Debian builds it everywhere but on x86.
-@test "pages of 64 KiB, and no profiler" {
-	fits 5.3.0 65536 0 0
-	grep -x '#define JE_PAGE_SHIFT 16' config.log
-	grep -x '#define JE_SETTINGS ""' config.log
 }

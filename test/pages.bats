@@ -214,12 +214,6 @@ block() {
 	[[ "$(WITH_PINALLOC=1 bash prolog)" == "export LD_PRELOAD=/"*/libpinalloc.so ]]
 }
 
-@test "pinalloc-admin(7)'s prolog sets a report for one rank in 64" {
-	example '[ $((SLURM_PROCID' > prolog
-	[ -z "$(SLURM_PROCID=63 bash prolog)" ]
-	[ "$(SLURM_PROCID=64 bash prolog)" = 'export PINALLOC_REPORT=/scratch/job/%r.json' ]
-}
-
 @test "pinalloc-admin(7)'s change of a system call filter allows userfaultfd, and only that" {
 	echo '{"syscalls": [{"names": ["mmap", "close_range"], "action": "SCMP_ACT_ALLOW"},
 		{"names": ["swapon", "userfaultfd"], "action": "SCMP_ACT_ERRNO"}]}' > default.json

@@ -391,11 +391,6 @@ for n in 200 900; do
 		$((n * 2 / 9 + 1)) times: x=reg a#; write x y; dereg x
 		say after $free"
 done
-# Behind malloc, of a registered block.
-script[replaced]='
-	l=malloc 8M; y=reg l; a=aligned 2M 32M; x=reg a+4M:4M; write x y; dereg x
-	over a+4M:4M; x=reg a+4M:4M; write x y; dereg x'
-
 # Forks with an empty pool; the child reads a page that the parent has written in between, and nothing else of the
 # heap.
 for x in 'x=reg a' ''; do

@@ -38,7 +38,6 @@ use_huge_pages() {
 	echo 300 > /proc/sys/vm/nr_hugepages
 	shimmed enough PINALLOC_HUGEPAGE=hugetlb "$program" "${script[hold-200]}"
 	shimmed short PINALLOC_HUGEPAGE=hugetlb "$program" "${script[hold-900]}"
-	shimmed replaced PINALLOC_HUGEPAGE=hugetlb "$program" "${script[replaced]}"
 	shimmed forks PINALLOC_HUGEPAGE=hugetlb "$programs/forks"
 	grep HugePages_Free /proc/meminfo > /ctl/left
 	shimmed fork-plain PINALLOC_HUGEPAGE=hugetlb "$program" "${script[empty]}"
@@ -95,12 +94,6 @@ pool() {
 	grep -E 'needs [0-9]+ huge pages, but the system has [0-9]+ free:' "$results/short.err"
 	[ "$(pool short after)" -lt 100 ]
 	holds short '.registration.passed_through == 0' '.memory.pinned_peak_bytes >= 900 * 1048576'
-}
-
-@test "hugetlb: pages replaced by the program are noticed" {
-	ended replaced
-	grep 'replaced pages of its heap behind malloc' "$results/replaced.err"
-	[ "$(reported replaced '.registration.passed_through_reasons["pages replaced by the program"]')" -gt 0 ]
 }
 
 @test "hugetlb: a forked child has a working heap, and the pages return to the pool at the end" {

@@ -47,8 +47,6 @@ in_guest() {
 	over_libfabric libfabric PINALLOC_LOG=info
 	thorough over_libfabric libfabric-local PINALLOC_LOG=info PINALLOC_ACCESS=local
 	thorough over_ucx job no-events openmpi UCX_MEM_EVENTS=n
-	thorough over_ucx job reloc openmpi UCX_MEM_MMAP_HOOK_MODE=reloc
-	thorough over_ucx job reloc-cured openmpi UCX_MEM_MMAP_HOOK_MODE=reloc UCX_MEM_MALLOC_RELOC=no
 	# With libfabric's own settings: Open MPI's memory component would watch mappings otherwise.
 	thorough over_libfabric disabled FI_MR_CACHE_MONITOR=disabled OMPI_MCA_memory=^patcher
 	arrays pool
@@ -156,13 +154,6 @@ sets() {
 # bats test_tags=thorough
 @test "with libfabric's cache disabled, each message is served" {
 	uncached disabled 1 # libfabric must not get a key that is in use
-}
-
-# bats test_tags=thorough
-@test "data is right in the mode in which UCX replaces malloc; the cure has the heap registered" {
-	right reloc
-	right reloc-cured
-	once reloc-cured
 }
 
 # --- pools ---
