@@ -28,22 +28,3 @@ bears() {
 @test "faults in two threads that register growing heap and replaced mappings are survived or reported" {
 	bears rdma
 }
-
-@test "these tests notice a library that does not survive faults" {
-	mkdir -p "$BATS_TEST_TMPDIR/build/.libs"
-	ln -s "$top_builddir"/{config.h,test} "$BATS_TEST_TMPDIR/build"
-	gcc -shared -fPIC -o "$BATS_TEST_TMPDIR/build/.libs/libpinalloc.so" -x c - <<- 'END'
-		#include <sys/prctl.h>
-		#include <sys/mman.h>
-		__attribute__((constructor)) static void start(void)
-		{
-			char *page = mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-			mprotect(page, 4096, PROT_READ | PROT_WRITE);
-			*page = 1;
-		}
-	END
-	top_builddir=$BATS_TEST_TMPDIR/build run -1 "$top_srcdir/test/faults" \
-		--program threads --kind mprotect
-	[[ "$output" == *"WRONG status 139"* ]]
-}

@@ -80,10 +80,3 @@ grown_by() {
 @test "after thousands of forks the heap has not gone on growing" {
 	grown_by 100 2000
 }
-
-@test "these tests notice a library that prints or changes anything, or is not loaded" {
-	run ! same bash bash -c 'echo "$LD_PRELOAD"'
-	run ! same bash bash -c '[ -z "$LD_PRELOAD" ]'
-	library=
-	run ! same bash bash -c 'echo no report'
-}
