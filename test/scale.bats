@@ -29,30 +29,26 @@ said() {
 		END { exit n != 1 }' "$work/figures"
 }
 
-# many GIB: such a heap, and its report. The program fails unless each block of 2 MiB has keys for all
-# of it. A mapping for each growth step would be hundreds. For each page that is registered the tables have
-# 8 bytes at most (how often it is pinned, and whose it is), beside 2 MiB for each GiB of pages.
-many() {
-	local steps small
+# The program fails unless each block of 2 MiB has keys for all of it. A mapping for each growth step would be
+# hundreds. For each page that is registered the tables have 8 bytes at most (how often it is pinned, and whose it
+# is), beside 2 MiB for each GiB of pages.
+@test "16 GiB of heap are at most 16 mappings, every block has keys, and the report is hardly longer" {
+	local steps small gib=16
 	grown 1
 	small=$(said report-bytes)
-	grown "$1"
+	grown $gib
 	steps=$(said regions)
-	[ "$steps" -ge $(($1 * 16)) ]
-	[ "$steps" -lt $(($1 * 32)) ]
+	[ "$steps" -ge $((gib * 16)) ]
+	[ "$steps" -lt $((gib * 32)) ]
 	[ "$(said mappings)" -le 16 ]
-	[ "$(said resident)" -lt $((64 + $1 * 4)) ]
+	[ "$(said resident)" -lt $((64 + gib * 4)) ]
 	# One for each block, which is a granule. The first granule has other blocks, the last step has one.
-	jq -e ".memory.growth_steps >= $steps and .memory.mapped_bytes >= $(($1 << 30)) and
-		.registration.mr_created >= $(($1 * 512 * 9 / 10)) and
-		.registration.domains[0].bytes >= $((($1 << 30) - (68 << 20))) and .timeline[-1][2] >= $(($1 << 30))" \
+	jq -e ".memory.growth_steps >= $steps and .memory.mapped_bytes >= $((gib << 30)) and
+		.registration.mr_created >= $((gib * 512 * 9 / 10)) and
+		.registration.domains[0].bytes >= $(((gib << 30) - (68 << 20))) and .timeline[-1][2] >= $((gib << 30))" \
 		"$work/report.json"
 	# More points in time, and longer numbers; not more regions.
 	[ "$(said report-bytes)" -lt $((small * 4)) ]
-}
-
-@test "16 GiB of heap are at most 16 mappings, every block has keys, and the report is hardly longer" {
-	many 16
 }
 
 # calls BLOCKS: the number of mapping system calls when that many blocks are allocated, each in a
