@@ -3,9 +3,10 @@
 # The promise: for a program that uses verbs nothing changes except speed, whatever adapter it has.
 # rdma-core's own providers run over a kernel module (test/lab/providers) that pins memory, but sends
 # nothing, and says what an adapter would reach with a key.
-# Only here: the code of mlx5, efa and irdma.
+# Only here: the code of each adapter.
 
 kinds=(mlx5 efa irdma)
+more_kinds=(mlx4 bnxt_re hns erdma qedr cxgb4 siw ocrdma vmw_pvrdma mthca hfi1 qib mana)
 
 load lab
 
@@ -14,7 +15,7 @@ setup_file() {
 	gcc -std=gnu11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -I"$top_srcdir" -pthread \
 		-o "$BATS_FILE_TMPDIR/providers" "$top_srcdir/test/programs/rdma-providers.c" -libverbs -lmlx5 -lefa
 	load ../scripts
-	guest_variables=(module kinds script)
+	guest_variables=(module kinds more_kinds script)
 	vm_options+=(--rxe '')
 	boot in_settings regions
 }
@@ -26,6 +27,10 @@ in_guest() {
 	for kind in "${kinds[@]}"; do
 		in_settings "$kind"
 	done
+	for kind in "${more_kinds[@]}"; do
+		thorough in_settings "$kind"
+	done
+	shimmed replaced "$programs/providers" mlx5 replaced
 	attempt unplug-without "$program" print "${script[unplug]}"
 	shimmed unplug "$program" print "${script[unplug]}"
 	shimmed plugged "$program" "${script[plugged]}"
@@ -75,6 +80,17 @@ all_same() {
 @test "the providers of mlx5, efa and irdma answer as without the library, and keys reach the right pages" {
 	all_same "${kinds[@]}"
 	same mlx5 direct
+}
+
+# bats test_tags=thorough
+@test "so do those of thirteen other adapters" {
+	all_same "${more_kinds[@]}"
+}
+
+@test "a key never reaches pages that the program has replaced" {
+	ended replaced
+	[ "$(grep -c '^replaced  *ok, then ok$' "$results/replaced.out")" -eq 16 ]
+	[ "$(reported replaced .registration.served)" -ge 16 ]
 }
 
 @test "requests to an adapter that is unplugged fail as without the library, and are served when it is back" {

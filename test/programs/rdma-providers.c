@@ -4,10 +4,11 @@
  * test/lab/providers. Prints a line for each case, for comparison with another run; each key
  * that it gets is asked.
  *
- *   usage: rdma-providers DEVICE plain|dlsym|fork|direct
+ *   usage: rdma-providers DEVICE plain|dlsym|fork|direct|replaced
  *     dlsym     finds verbs as Python and NCCL do
  *     fork      after ibv_fork_init
  *     direct    opens the device with mlx5dv_open_device
+ *     replaced  tries only what becomes of pages that are replaced
  * pinalloc(7) says what differs when a memory region of the heap is imported: none is here.
  */
 #include <dlfcn.h>
@@ -17,8 +18,8 @@
 #include <sys/mman.h>
 
 #include "oracle.h"
+#include "stale-ways.h"
 
-#define PAGE   4096
 #define RIGHTS RDMA_ACCESS
 
 static int (*dereg)(struct ibv_mr *) = ibv_dereg_mr;
@@ -56,6 +57,48 @@ static void *make(size_t length)
 	need((p = aligned_alloc(PAGE, length)));
 	memset(p, 1, length);
 	return p;
+}
+
+/* Pages of the heap go behind malloc; nobody tells the adapter. */
+static void try_replaced(const struct way *way)
+{
+	char *p = make(4 * MIB);
+	struct place place = {.buffer = p + MIB, .n_bytes = MIB};
+	struct ibv_mr *mr = ibv_reg_mr(pd, p, 4 * MIB, RIGHTS), *again;
+	int before;
+
+	need(mr);
+	before = ask(mr, p, 4 * MIB, RIGHTS);
+	need(!dereg(mr) && !replace_pages(way, &place));
+	memset(place.buffer, 2, MIB);
+	need((again = ibv_reg_mr(pd, p, 4 * MIB, RIGHTS)));
+	say("replaced", "%s, then %s", error_name(before),
+	    error_name(ask(again, p, 4 * MIB, RIGHTS)));
+	need(!dereg(again)); /* the block stays, so that the next one is another */
+}
+
+static void try_advice(void)
+{
+	char *p = make(MIB);
+	struct ibv_mr *mr = ibv_reg_mr(pd, p, MIB, IBV_ACCESS_ON_DEMAND | 1);
+	struct ibv_sge sge = {(uintptr_t)p, MIB, mr ? mr->lkey : 0};
+	struct ibv_device_attr_ex attr;
+	int error;
+
+	say_error("advise", ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1));
+	if (mr)
+		dereg(mr);
+	need((mr = ibv_reg_mr(pd, p, MIB, RIGHTS)));
+	sge.lkey = mr->lkey;
+	say_error("advise pinned",
+		  ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1));
+	dereg(mr);
+	error = ibv_query_device_ex(context, NULL, &attr);
+	say("query device", "%s max_mr %d odp %lx", error_name(error), attr.orig_attr.max_mr,
+	    (unsigned long)attr.odp_caps.general_caps);
+	mr = ibv_alloc_null_mr(pd);
+	say_error("null mr", mr ? dereg(mr) : errno);
+	free(p);
 }
 
 /* ---- queue pairs ---- */
@@ -174,7 +217,8 @@ static void try_queues(void)
 	say_error("create cq", cq ? 0 : errno);
 	if (!cq)
 		return;
-	say_error("resize cq", ibv_resize_cq(cq, 512));
+	if (!is_device("mlx4")) /* which waits for a completion */
+		say_error("resize cq", ibv_resize_cq(cq, 512));
 	srq = ibv_create_srq(pd, &srq_attr);
 	say_error("srq", srq ? ibv_destroy_srq(srq) : errno);
 	errno = 0;
@@ -409,7 +453,9 @@ static void find_verbs(void)
 
 static void try_all(void)
 {
-	try_queues();
+	try_advice();
+	if (!is_device("hfi1") && !is_device("qib")) /* which do not unmap what they mapped */
+		try_queues();
 	try_parent();
 	if (is_device("mlx5"))
 		try_mlx5();
@@ -434,7 +480,11 @@ int main(int argc, char **argv)
 	context = strcmp(setting, "direct") ? ibv_open_device(of)
 					    : mlx5dv_open_device(of, &direct);
 	need(context && (pd = ibv_alloc_pd(context)));
-	try_all();
+	if (strcmp(setting, "replaced"))
+		try_all();
+	for (size_t i = 0; i < N_WAYS && !strcmp(setting, "replaced"); i++)
+		if (ways[i].of == ANY)
+			try_replaced(&ways[i]);
 	say_error("dealloc", dealloc(pd));
 	say_error("close", close_device(context));
 	ibv_free_device_list(list);

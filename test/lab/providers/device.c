@@ -5,6 +5,9 @@
 
 #include "fake.h"
 
+static char *kinds = "all";
+module_param(kinds, charp, 0444);
+
 /* A slot of the bus with its adapter. What looks at it has the parameters' lock of the module.
  */
 struct slot {
@@ -185,6 +188,17 @@ module_param_cb(unplug, &unplug_ops, NULL, 0200);
 
 /* ---- the module ---- */
 
+/* Whether the comma-separated list has the name. */
+static bool is_wanted(const char *name)
+{
+	size_t length = strlen(name);
+
+	for (const char *at = kinds; at; at = strchr(at, ','), at = at ? at + 1 : NULL)
+		if (!strncmp(at, name, length) && (!at[length] || at[length] == ','))
+			return true;
+	return !strcmp(kinds, "all");
+}
+
 static void remove_all(void)
 {
 	for (size_t i = 0; i < fake_n_kinds; i++) {
@@ -203,6 +217,8 @@ static int __init fake_init(void)
 	if (error)
 		return error;
 	for (size_t i = 0; !error && i < fake_n_kinds; i++) {
+		if (!is_wanted(fake_kinds[i].name))
+			continue;
 		error = add_parent(&slots[i], &fake_kinds[i]);
 		if (!error)
 			error = plug(&slots[i]);

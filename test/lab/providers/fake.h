@@ -5,6 +5,7 @@
  * ABI, and ib_umem_get() pins. Nothing is sent: what is posted stays posted, and doorbells are
  * zeroed memory.
  *
+ *   insmod fake_rdma.ko kinds=mlx5,efa     names of kinds.c, or all
  * For root, in /sys/module/fake_rdma/parameters:
  *   ask        what would the adapter do with this key? (regions.c)
  *   unplug     DEVICE is reset or taken out; plug: it comes back
