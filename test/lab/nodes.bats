@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # The promise: with two memory nodes, heap pages are on the node of the thread that touches them
 # first, as without the library. Untouched pages that a registration makes resident are on the node
-# of the thread that made the heap grow, whichever thread registers. (unit-lanes and unit-runs have free
-# memory of nodes.)
+# of the thread that made the heap grow, whichever thread registers. Free memory goes to threads of
+# its node first.
 # Only here: two memory nodes.
 
 load lab
@@ -28,6 +28,7 @@ in_guest() {
 	shimmed touched "$program" "${script[touched]}"
 	shimmed touched-small PINALLOC_HUGEPAGE=off "$program" "${script[touched]}"
 	shimmed touched-lazy $lazy "$program" "${script[touched]}"
+	shimmed near "$programs/near" 24 8
 	shimmed crosswise "$lazy" "$program" "${script[crosswise]}"
 	shimmed reserve PINALLOC_PREALLOC=192M "$program" "${script[reserve]}"
 	shimmed interleaved "$lazy" python3 -c '
@@ -63,6 +64,10 @@ is_local() {
 	is_local first-small
 	is_local hugetlb
 	[ "$(wc -c < "$results/hugetlb.err")" -eq 0 ]
+}
+
+@test "a thread that frees memory and allocates again gets memory of its node" {
+	is_local near
 }
 
 @test "memory that another thread touches first is on that thread's node" {
