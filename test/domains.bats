@@ -61,7 +61,6 @@ as_many() {
 		FAKE_MOST_OBJECTS=8 58 make srq: shared receive queues
 		FAKE_MOST_OBJECTS=8 58 make ah: address handles
 		FAKE_MOST_OBJECTS=8 58 make mw: memory windows, which a function of the context makes
-		FAKE_MOST_OBJECTS=8 58 make comp_cntr: completion counters, which newer releases of libibverbs have
 		FAKE_MOST_OBJECTS=3 0 resize: larger completion queues
 		FAKE_MOST_BYTES=33554432 32 m=map 1M; reg m: registrations of mappings
 	END
