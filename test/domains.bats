@@ -38,6 +38,11 @@ fine() {
 	succeeds bash -c 'ulimit -v 1048576 && exec "$@"' - "$programs/rdma-script" "${script[answer]}"
 	[ -z "$stderr" ]
 	[ "$(figure "$report" .registration.served)" -eq 3 ]
+	rm "$report"
+	# Two thirds of a limit can be blocks, which are registered.
+	succeeds bash -c 'ulimit -v 786432 && exec "$@"' - "$programs/rdma-script" 'a=malloc 512M; x=reg a'
+	[ -z "$stderr" ]
+	[ "$(figure "$report" .registration.served)" -eq 1 ]
 }
 
 # as_many LIMIT=VALUE FAILED STEP: with the library as without it so many of 64 fail, and memory regions went for the
