@@ -177,16 +177,6 @@ size_t pin_good_size(size_t alignment, size_t n_bytes)
 	return (size_t)pin_pages_for(n_bytes) << PIN_UNIT_SHIFT;
 }
 
-void pin_free_sized(void *p, size_t alignment, size_t n_bytes, const void *caller)
-{
-	size_t usable = pin_usable(p), good = pin_good_size(alignment, n_bytes);
-	size_t least = fits_small(alignment, n_bytes) ? good : n_bytes;
-
-	if (pin_is_large(p) ? n_bytes > usable || least < pin_large_asked(p) : good != usable)
-		pin_misuse_end_size(p, usable, good, "sdallocx", caller);
-	pin_free(p);
-}
-
 static void *copied(void *p, size_t has, size_t alignment, size_t n_bytes, bool zero)
 {
 	void *q = pin_new_block(alignment, n_bytes, zero);

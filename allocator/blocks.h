@@ -51,9 +51,6 @@ size_t pin_usable(const void *p);
 /* What a request would get. */
 size_t pin_good_size(size_t alignment, size_t n_bytes);
 
-/* As sdallocx(), which returns to caller: the line about a wrong size names both. */
-void pin_free_sized(void *p, size_t alignment, size_t n_bytes, const void *caller);
-
 /* As malloc(3), free(3). */
 static inline void *pin_malloc(size_t n_bytes)
 {
@@ -90,6 +87,18 @@ static inline void *pin_resized_small(void *p, size_t n_bytes)
 static inline bool pin_is_small(const void *p)
 {
 	return pin_kind_of(p) == PIN_KIND_SMALL;
+}
+
+/*
+ * Whether flags of jemalloc's name a cache, or, above that, an arena: then it serves the
+ * request itself, but for large blocks without an arena, and what is aligned as its metadata
+ * is. It can reset and destroy an arena with all that the program has there.
+ */
+static inline bool pin_names_place(size_t n_bytes, int flags)
+{
+	return PIN_UNLIKELY((unsigned)flags >> 8) &&
+	       ((unsigned)flags >> 20 || n_bytes <= PIN_SMALL_MOST) &&
+	       (flags & 0x3f) < PIN_GRANULE_SHIFT && pin_start_thread();
 }
 
 static inline void pin_free(void *p)

@@ -95,3 +95,29 @@ long pin_settings_sysconf(int name)
 	pin_settings_processors(0, sizeof set, &set);
 	return CPU_COUNT(&set);
 }
+
+/*
+ * Nothing would come of writing the others: hooks would get memory that is not the heap, decay
+ * times would keep free pages from large blocks, and what the profiler is told goes nowhere.
+ */
+static bool is_followed(const size_t *mib, size_t length)
+{
+	static const char *const names[] = {
+		"epoch",	"thread.arena",	  "thread.tcache.enabled",
+		"tcache.flush", "tcache.destroy", "arenas.lookup"};
+	size_t known[8], n = 8;
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(names); i++, n = 8)
+		if (!pin_je_mallctlnametomib(names[i], known, &n) && n == length &&
+		    !memcmp(mib, known, n * sizeof *mib))
+			return true;
+	return false;
+}
+
+int pin_settings_by_mib(const size_t *mib, size_t length, void *old, size_t *old_size,
+			void *value, size_t size)
+{
+	if (value && !is_followed(mib, length))
+		return EPERM;
+	return pin_je_mallctlbymib(mib, length, old, old_size, value, size);
+}

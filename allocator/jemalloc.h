@@ -56,6 +56,9 @@ extern __typeof__(__wrap_je_tsd_fetch_slow) __real_je_tsd_fetch_slow;
 
 /* As malloc(3) and so on, and <jemalloc/jemalloc.h>. */
 void *pin_je_malloc(size_t n_bytes);
+void *pin_je_mallocx(size_t n_bytes, int flags);
+void *pin_je_rallocx(void *p, size_t n_bytes, int flags);
+void pin_je_dallocx(void *p, int flags);
 void pin_je_sdallocx(void *p, size_t n_bytes, int flags);
 size_t pin_je_malloc_usable_size(const void *p);
 size_t pin_je_nallocx(size_t n_bytes, int flags);
@@ -89,6 +92,10 @@ extern __thread bool pin_jemalloc_begins PIN_HIDDEN __attribute__((tls_model("in
 extern struct pin_mutex pin_begin_lock;
 
 extern const char *malloc_conf;
+
+/* As mallctlbymib(), but EPERM where a program may not write. */
+int pin_settings_by_mib(const size_t *mib, size_t length, void *old, size_t *old_size,
+			void *value, size_t size);
 
 /* What it calls instead of readlink(2), of /etc/malloc.conf, of secure_getenv(3), and of
  * sched_getaffinity(2). */

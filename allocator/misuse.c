@@ -45,12 +45,12 @@ static void describe(const void *p, bool frees, char *buf, size_t size)
  * The module of the call is in the loader's list, which is read without the loader's lock:
  * another thread may hold the lock for ever. Code is between the module's header and _DYNAMIC.
  */
-static _Noreturn void say(const char *function, const void *p, const char *what,
-			  const void *caller)
+_Noreturn PIN_COLD void pin_misuse_end(const void *p, bool frees, const char *function,
+				       const void *caller)
 {
+	char what[128], program[256] = "";
 	uintptr_t call = (uintptr_t)caller - 1;
 	const struct link_map *map = _r_debug.r_map;
-	char program[256] = "";
 	const char *name = program;
 
 	while (map && (call < map->l_addr || call >= (uintptr_t)map->l_ld))
@@ -59,26 +59,8 @@ static _Noreturn void say(const char *function, const void *p, const char *what,
 		name = map->l_name;
 	else if (map && readlink("/proc/self/exe", program, sizeof program - 1) < 0)
 		name = "?";
+	describe(p, frees, what, sizeof what);
 	pin_log_line("%s(%p): %s; called at %s%s0x%lx (see MISUSE in pinalloc(7))", function,
 		     (void *)p, what, name, map ? "+" : "", call - (map ? map->l_addr : 0));
 	abort();
-}
-
-_Noreturn PIN_COLD void pin_misuse_end(const void *p, bool frees, const char *function,
-				       const void *caller)
-{
-	char what[128];
-
-	describe(p, frees, what, sizeof what);
-	say(function, p, what, caller);
-}
-
-_Noreturn PIN_COLD void pin_misuse_end_size(const void *p, size_t size, size_t given,
-					    const char *function, const void *caller)
-{
-	char what[128];
-
-	pin_format(what, sizeof what, "wrong size, of a block of %zu bytes and not %zu", size,
-		   given);
-	say(function, p, what, caller);
 }

@@ -11,10 +11,8 @@
 
 #include "allocator/base.h"
 
-/* End the process for a pointer given to a function of this name, which returns to caller. */
+/* Ends the process for a pointer given to a function of this name, which returns to caller. */
 _Noreturn void pin_misuse_end(const void *p, bool frees, const char *function,
 			      const void *caller);
-_Noreturn void pin_misuse_end_size(const void *p, size_t size, size_t given,
-				   const char *function, const void *caller);
 
 #endif

@@ -245,27 +245,34 @@ size_t pin_options_ranks(void)
 	return n ? n : 1;
 }
 
-/* What PINALLOC_HUGEPAGE is by a tunable of glibc, of which the last one counts; or NULL. */
-static const char *huge_by_tunable(void)
-{
-	static const char name[] = "glibc.malloc.hugetlb=";
-	const char *text = pin_environment("GLIBC_TUNABLES"), *value = "";
-
-	while (text && (text = strstr(text, name)))
-		value = text += sizeof name - 1;
-	if (strcspn(value, ":") != 1)
-		return NULL;
-	return *value == '1' ? "thp" : *value == '2' ? "hugetlb" : NULL;
-}
+/* A tunable of glibc's that means the same as an option; of several the last one counts. */
+static const char *const tunables[][2] = {{"PINALLOC_HUGEPAGE", "glibc.malloc.hugetlb="},
+					  {"MALLOC_ARENA_MAX", "glibc.malloc.arena_max="},
+					  {"MALLOC_TOP_PAD_", "glibc.malloc.top_pad="},
+					  {"MALLOC_PERTURB_", "glibc.malloc.perturb="}};
 
 /* What the environment says for an option; NULL if that is unset or empty. */
-static const char *text_of(const char *name)
+static const char *text_of(const char *option)
 {
-	const char *text = pin_environment(name);
+	static char value[32];
+	const char *text = pin_environment(option), *name = NULL, *found = NULL;
+	size_t n;
 
 	if (text && *text)
 		return text;
-	return strcmp(name, "PINALLOC_HUGEPAGE") ? NULL : huge_by_tunable();
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(tunables); i++)
+		if (!strcmp(tunables[i][0], option))
+			name = tunables[i][1];
+	text = name ? pin_environment("GLIBC_TUNABLES") : NULL;
+	while (text && (text = strstr(text, name)))
+		found = text += strlen(name);
+	n = found ? strcspn(found, ":") : 0;
+	if (!n || n >= sizeof value)
+		return NULL;
+	*(char *)mempcpy(value, found, n) = '\0';
+	if (name != tunables[0][1])
+		return value;
+	return !strcmp(value, "1") ? "thp" : !strcmp(value, "2") ? "hugetlb" : NULL;
 }
 
 static int set(const struct row *row, const char *text)

@@ -30,32 +30,29 @@
 #include <fnmatch.h>
 #include <stdlib.h>
 
-/* Volatile, or compilers know better: which calls are ours, and that none need be made. */
-static bool answers_as_ours(void)
-{
-	void *volatile p = malloc(1);
-	bool is_ours = pin_reserve_contains(p);
-
-	free(p);
-	return is_ours;
-}
-
 /*
  * By the address of malloc: the heap need not start for that. Otherwise it is called, as
- * another's may be a wrapper that calls ours.
+ * another's may be a wrapper that calls ours. The block is volatile, or compilers know better:
+ * which calls are ours, and that none need be made.
  */
 static bool heap_is_ours(void)
 {
+	void *volatile p;
 	Dl_info owner;
+	bool is_ours;
 
-	if (pin_stacks_ours((void *)malloc) || answers_as_ours())
+	if (pin_stacks_ours((void *)malloc))
 		return true;
-	pin_warn(PIN_SAYS_FOREIGN
-		 "%s: the heap is not this library's and is not registered; put "
-		 "libpinalloc.so first in LD_PRELOAD, or link the program "
-		 "without a malloc of its own",
-		 dladdr(dlsym(RTLD_DEFAULT, "malloc"), &owner) ? owner.dli_fname : "?");
-	return false;
+	p = malloc(1);
+	is_ours = pin_reserve_contains(p);
+	free(p);
+	if (!is_ours)
+		pin_warn(PIN_SAYS_FOREIGN
+			 "%s: the heap is not this library's and is not registered; put "
+			 "libpinalloc.so first in LD_PRELOAD, or link the program "
+			 "without a malloc of its own",
+			 dladdr((void *)malloc, &owner) ? owner.dli_fname : "?");
+	return is_ours;
 }
 
 /*

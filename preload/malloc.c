@@ -180,14 +180,16 @@ PIN_EXPORT int malloc_trim(size_t pad)
 
 /*
  * Returns 1 as glibc does, also for what it does not know, because ignoring that does no harm.
- * The exception is M_PERTURB: a program may look for the pattern, which has to be chosen before
- * the first malloc.
+ * The exceptions are M_PERTURB, as a program may look for the pattern, and M_ARENA_MAX: both
+ * have to be chosen before the first malloc.
  */
 PIN_EXPORT int mallopt(int parameter, int value)
 {
 	if (parameter == M_TOP_PAD)
 		pin_options.top_pad = (size_t)value; /* what is too much is cut */
-	return parameter != M_PERTURB || !value == !pin_options.perturb;
+	return parameter == M_ARENA_MAX
+		       ? (size_t)value == pin_options.arena_max
+		       : parameter != M_PERTURB || !value == !pin_options.perturb;
 }
 
 PIN_EXPORT struct mallinfo2 mallinfo2(void)
@@ -224,10 +226,8 @@ PIN_EXPORT int malloc_info(int options, FILE *stream)
 	if (options)
 		return EINVAL;
 	fprintf(stream,
-		"<malloc version=\"1\">\n"
-		"<system type=\"current\" size=\"%zu\"/>\n"
-		"<total type=\"rest\" size=\"%zu\"/>\n"
-		"</malloc>\n",
+		"<malloc version=\"1\">\n<system type=\"current\" size=\"%zu\"/>\n"
+		"<total type=\"rest\" size=\"%zu\"/>\n</malloc>\n",
 		info.arena, info.fordblks);
 	return 0;
 }
@@ -239,8 +239,7 @@ PIN_EXPORT void malloc_stats(void)
 
 	pin_io_write(STDERR_FILENO, text,
 		     pin_format(text, sizeof text,
-				"Heap:\n"
-				"system bytes     = %zu\n"
+				"Heap:\nsystem bytes     = %zu\n"
 				"in use bytes     = %zu\n"
 				"most in use      = %zu\n",
 				info.arena, info.uordblks, pin_live_peak().bytes));
@@ -273,8 +272,8 @@ PIN_ALIAS(__libc_mallinfo, mallinfo);
 /*
  * --- jemalloc's own, of <jemalloc/jemalloc.h> ------------------------------------------
  *
- * Its own code would know nothing of large blocks and caches. All blocks are the same: arenas
- * and thread caches that flags name are ignored.
+ * Its own code would know nothing of large blocks. But blocks of an arena that flags name are
+ * all jemalloc's, as a program may reset or destroy it.
  */
 
 /* Flags hold the logarithm of the alignment. */
@@ -301,7 +300,9 @@ PIN_EXPORT_AS(size_t, sallocx, const void *p, int flags)
 
 PIN_EXPORT_AS(void *, mallocx, size_t n_bytes, int flags)
 {
-	return pin_new_block(ALIGNMENT(flags), n_bytes, ZERO(flags));
+	return pin_names_place(n_bytes, flags)
+		       ? pin_je_mallocx(n_bytes, flags)
+		       : pin_new_block(ALIGNMENT(flags), n_bytes, ZERO(flags));
 }
 
 PIN_EXPORT_AS(size_t, xallocx, void *p, size_t n_bytes, size_t extra, int flags)
@@ -313,20 +314,24 @@ PIN_EXPORT_AS(size_t, xallocx, void *p, size_t n_bytes, size_t extra, int flags)
 PIN_EXPORT_AS(void, dallocx, void *p, int flags)
 {
 	CHECK(p, true);
-	if (p)
+	if (pin_is_small(p) && pin_names_place(0, flags))
+		pin_je_dallocx(p, flags);
+	else if (p)
 		pin_free(p);
 }
 
 PIN_EXPORT_AS(void, sdallocx, void *p, size_t n_bytes, int flags)
 {
 	CHECK(p, true);
-	pin_free_sized(p, ALIGNMENT(flags), n_bytes, __builtin_return_address(0));
+	dallocx(p, flags);
 }
 
 PIN_EXPORT_AS(void *, rallocx, void *p, size_t n_bytes, int flags)
 {
 	CHECK(p, false);
-	return pin_resized_aligned(p, ALIGNMENT(flags), n_bytes, ZERO(flags));
+	return pin_is_small(p) && pin_names_place(n_bytes, flags)
+		       ? pin_je_rallocx(p, n_bytes, flags)
+		       : pin_resized_aligned(p, ALIGNMENT(flags), n_bytes, ZERO(flags));
 }
 
 PIN_EXPORT_AS(size_t, nallocx, size_t n_bytes, int flags)
@@ -335,12 +340,6 @@ PIN_EXPORT_AS(size_t, nallocx, size_t n_bytes, int flags)
 }
 
 /* jemalloc must not be asked by a thread that it has no memory for. */
-PIN_EXPORT_AS(int, mallctl, const char *name, void *old, size_t *old_size, void *value,
-	      size_t size)
-{
-	return pin_start_thread() ? pin_je_mallctl(name, old, old_size, value, size) : EAGAIN;
-}
-
 PIN_EXPORT_AS(int, mallctlnametomib, const char *name, size_t *mib, size_t *length)
 {
 	return pin_start_thread() ? pin_je_mallctlnametomib(name, mib, length) : EAGAIN;
@@ -349,8 +348,17 @@ PIN_EXPORT_AS(int, mallctlnametomib, const char *name, size_t *mib, size_t *leng
 PIN_EXPORT_AS(int, mallctlbymib, const size_t *mib, size_t length, void *old, size_t *old_size,
 	      void *value, size_t size)
 {
-	return pin_start_thread() ? pin_je_mallctlbymib(mib, length, old, old_size, value, size)
+	return pin_start_thread() ? pin_settings_by_mib(mib, length, old, old_size, value, size)
 				  : EAGAIN;
+}
+
+PIN_EXPORT_AS(int, mallctl, const char *name, void *old, size_t *old_size, void *value,
+	      size_t size)
+{
+	size_t mib[8], length = PIN_ARRAY_SIZE(mib); /* longer than jemalloc's are */
+	int error = mallctlnametomib(name, mib, &length);
+
+	return error ? error : mallctlbymib(mib, length, old, old_size, value, size);
 }
 
 PIN_EXPORT_AS(void, malloc_stats_print, void (*write)(void *arg, const char *text), void *arg,

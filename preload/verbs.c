@@ -168,14 +168,6 @@ PIN_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 	return error;
 }
 
-PIN_EXPORT struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
-						      struct ibv_comp_cntr_init_attr *attr)
-{
-	__typeof__(&ibv_create_comp_cntr) call = pin_ibverbs_of(context)->create_comp_cntr;
-
-	return call ? PIN_CREATE(context, call(context, attr)) : pin_ibverbs_lacks();
-}
-
 #define CREATE_IN_DOMAIN(object, attributes)                                              \
 	PIN_EXPORT struct ibv_##object *ibv_create_##object(struct ibv_pd *pd,            \
 							    struct attributes *attr)      \

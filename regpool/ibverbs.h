@@ -39,10 +39,6 @@ int ibv_dofork_range(void *start, size_t length);
 struct ibv_buf;
 struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length,
 			      int access);
-struct ibv_comp_cntr;
-struct ibv_comp_cntr_init_attr;
-struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
-					   struct ibv_comp_cntr_init_attr *attr);
 
 /*
  * The functions of libibverbs that are called, with their versions, which are those of
@@ -71,8 +67,7 @@ struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
 	X(reg_dmabuf_mr, "1.12")       \
 	X(is_fork_initialized, "1.13") \
 	X(reg_mr_ex, "1.15")           \
-	X(reg_buf_mr, "1.17")          \
-	X(create_comp_cntr, "1.18")
+	X(reg_buf_mr, "1.17")
 
 struct pin_ibverbs {
 #define FUNCTION(name, version) __typeof__(&ibv_##name) name;

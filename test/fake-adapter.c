@@ -208,12 +208,6 @@ PIN_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a
 	return new_object(sizeof(struct ibv_ah));
 }
 
-PIN_EXPORT struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
-						      struct ibv_comp_cntr_init_attr *attr)
-{
-	return new_object(64);
-}
-
 /* A larger one takes a second place while it is made. */
 PIN_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {

@@ -68,16 +68,19 @@ same() {
 	done
 }
 
-# M_PERTURB is -6.
-@test "mallopt returns what glibc's does, except for M_PERTURB and M_MXFAST" {
+# M_PERTURB is -6, M_ARENA_MAX -8.
+@test "mallopt returns what glibc's does, but 0 for another M_PERTURB or M_ARENA_MAX than there is" {
 	answers mallopt
-	diff plain <(sed '/(-6,/s/ = 0$/ = 1/' ours)
+	diff plain <(sed '/(-[68],/s/ = 0$/ = 1/' ours)
 	grep -qxF 'mallopt(-6, 0) = 1' ours
 	[ "$(grep -c '(-6, .* = 0$' ours)" -eq 12 ]
-	export MALLOC_PERTURB_=8
+	[ "$(grep -c '(-8, .* = 0$' ours)" -eq 12 ]
+	export MALLOC_PERTURB_=8 MALLOC_ARENA_MAX=2
 	answers mallopt
 	grep -qxF 'mallopt(-6, 8) = 1' ours
 	grep -qxF 'mallopt(-6, 0) = 0' ours
+	grep -qxF 'mallopt(-8, 2) = 1' ours
+	grep -qxF 'mallopt(-8, 0) = 0' ours
 }
 
 @test "malloc_info writes well-formed XML" {

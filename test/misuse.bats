@@ -92,11 +92,6 @@ inside() { # OFFSET SIZE
 	names "$late" small-gone malloc_usable_size
 }
 
-@test "a wrong size is reported by the functions that take one" {
-	names 'wrong size, of a block of 3211264 bytes and not 48' block sdallocx
-	names 'wrong size, of a block of 3211264 bytes and not 6422528' block sdallocx-more
-}
-
 @test "a child reports its own misuse, and its parent continues" {
 	run -134 preloaded "$programs/misuse" child
 	echo "$output"

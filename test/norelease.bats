@@ -45,13 +45,13 @@ keeps() {
 }
 
 # Which keep the heap small: that nothing is returned does not depend on them.
-@test "no jemalloc option makes jemalloc keep free memory to itself" {
+@test "no jemalloc option changes a setting that the library relies on" {
 	local setting said kept wanted
 	wanted='retain:false dirty_decay_ms:0 muzzy_decay_ms:0 oversize_threshold:0
-		dss:"disabled" background_thread:false'
-	! grep -q 'JE_SETTINGS.*hpa:false' "$top_builddir/config.h" || wanted+=' hpa:false'
+		dss:"disabled" background_thread:false percpu_arena:"disabled"'
+	wanted+=" $(sed -n 's/^#define JE_SETTINGS//p' "$top_builddir/config.h" | grep -oE '(hpa|prof|tcache_max):[a-z0-9]+')"
 	said=$(preloaded MALLOC_CONF=nonsense:1,retain:true,dirty_decay_ms:5,muzzy_decay_ms:5,\
-oversize_threshold:1,dss:primary,hpa:true,background_thread:true \
+oversize_threshold:1,dss:primary,hpa:true,background_thread:true,percpu_arena:percpu,prof:true,tcache_max:4096 \
 		"$programs/surface" jemalloc-stats 2>&1)
 	grep 'Invalid conf pair: nonsense:1' <<< "$said"
 	for setting in $wanted; do

@@ -50,6 +50,10 @@ static void environment(void)
 	setenv("PINALLOC_HUGEPAGE", "hugetlb", 1);
 	setenv("PINALLOC_REPORT", "/tmp/%r.json", 1);
 	setenv("MALLOC_ARENA_MAX", "3", 1);
+	setenv("MALLOC_PERTURB_", "", 1);
+	setenv("GLIBC_TUNABLES",
+	       "glibc.malloc.perturb=7:glibc.malloc.arena_max=9:glibc.malloc.top_pad=16777216",
+	       1);
 	pin_options_init();
 	ok(pin_log_limit == PIN_LOG_ERROR, "PINALLOC_LOG applies at once");
 	ok(pin_options.access == (PIN_ACCESS_WRITE | PIN_ACCESS_READ | PIN_ACCESS_LOCAL),
@@ -61,6 +65,8 @@ static void environment(void)
 	   "a word selects the value at its place in the list");
 	ok(!strcmp(pin_options.report, "/tmp/%r.json"), "a path is not changed");
 	ok(pin_options.arena_max == 3, "glibc's variables are read");
+	ok(pin_options.perturb == 7 && pin_options.top_pad == 16 * PIN_MIB,
+	   "and its tunables, where a variable is not set");
 	ok(!strcmp(pin_options.programs, "*"), "an unset option has its default");
 }
 

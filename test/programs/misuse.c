@@ -63,7 +63,6 @@ FRAME static void give(const char *function, void *p)
 	CALLED("malloc_usable_size", got = malloc_usable_size(p));
 	CALLED("dallocx", dallocx(p, 0));
 	CALLED("sdallocx", sdallocx(p, SMALL, 0));
-	CALLED("sdallocx-more", sdallocx(p, 2 * ON_PAGES, 0));
 	CALLED("rallocx", got = (uintptr_t)rallocx(p, 100, 0));
 	CALLED("sallocx", got = sallocx(p, 0));
 	CALLED("xallocx", got = xallocx(p, 100, 0, 0));

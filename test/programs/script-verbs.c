@@ -193,16 +193,6 @@ static int do_unqp(const struct step *step)
 	return 0;
 }
 
-/* Of rdma-core 65 and later, whose headers may not be here: all its attributes are 0. */
-static void *new_counter(struct ibv_context *of)
-{
-	void *(*create)(struct ibv_context * context, void *attributes);
-	uint64_t attributes[64] = {0};
-
-	need((*(void **)&create = dlsym(RTLD_DEFAULT, "ibv_create_comp_cntr")));
-	return create(of, attributes);
-}
-
 /* make KIND: another object of the adapter, which stays */
 static int do_make(const struct step *step)
 {
@@ -222,8 +212,6 @@ static int do_make(const struct step *step)
 		return result_of_pointer(ibv_create_srq(pd, &srq));
 	if (!strcmp(kind, "mw"))
 		return result_of_pointer(ibv_alloc_mw(pd, IBV_MW_TYPE_1));
-	if (!strcmp(kind, "comp_cntr"))
-		return result_of_pointer(new_counter(pd->context));
 	if (!strcmp(kind, "ah")) {
 		need(!ibv_query_gid(pd->context, 1, 0, &ah.grh.dgid));
 		return result_of_pointer(ibv_create_ah(pd, &ah));
