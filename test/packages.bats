@@ -68,7 +68,10 @@ field() { # PACKAGE FIELD
 		/usr/share/pinalloc/calls.h
 		/usr/share/pinalloc/exchange.py
 		/usr/share/pinalloc/mpi-stale.c
-		/usr/share/pinalloc/pinalloc.py
+		/usr/share/pinalloc/pinalloc/__init__.py
+		/usr/share/pinalloc/pinalloc/__main__.py
+		/usr/share/pinalloc/pinalloc/pools.py
+		/usr/share/pinalloc/pinalloc/py.typed
 		/usr/share/pinalloc/pingpong.c
 		/usr/share/pinalloc/plot.gp
 		/usr/share/pinalloc/stale-heap.h
