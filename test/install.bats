@@ -40,7 +40,7 @@ installed() {
 @test "make install installs the library, command, header, pkg-config file and manual pages" {
 	local file
 	for file in libpinalloc.so pinalloc pinalloc-bugreport pinalloc.h pinalloc.pc pinalloc.1 pinalloc-bugreport.1 pinalloc.3 pinalloc.7 \
-		pinalloc-admin.7 pools.py exchange.py pinalloc-problems.7; do
+		pinalloc-admin.7 pools.py exchange.py pinalloc-problems.7 pinalloc-python.7; do
 		[ "$(installed "$file" | wc -l)" -eq 1 ]
 	done
 	run -1 installed 'libpinalloc.so.*'

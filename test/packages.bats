@@ -63,6 +63,7 @@ field() { # PACKAGE FIELD
 		/usr/share/man/man1/pinalloc.1.gz
 		/usr/share/man/man7/pinalloc-admin.7.gz
 		/usr/share/man/man7/pinalloc-problems.7.gz
+		/usr/share/man/man7/pinalloc-python.7.gz
 		/usr/share/man/man7/pinalloc.7.gz
 		/usr/share/pinalloc/adapter.c
 		/usr/share/pinalloc/calls.h
