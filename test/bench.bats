@@ -48,6 +48,15 @@ above() {
 	[ "$(grep -cE "^mean, to jemalloc's( +[0-9.]+){6}$" <<< "$output")" -eq 3 ]
 }
 
+# bats test_tags=thorough
+@test "new buffers take fewer registrations and page faults with the library (bench/tensors --here --quick)" {
+	run -0 "$top_srcdir/bench/tensors" --here --quick
+	echo "$output"
+	grep -E '^ +glibc +mallopt +jemalloc .* pinalloc$' <<< "$output"
+	awk '$1 " " $2 == "real registrations" { real = $NF < $3 / 1.5 } $1 " " $2 == "page faults" { faults = $NF < $3 / 10 }
+		END { exit !real || !faults }' <<< "$output"
+}
+
 # columns TITLE: the last three columns of the only line with this title.
 columns() {
 	awk -v title="$1" '{ line = $0; sub(/^ +/, "", line) }
