@@ -34,3 +34,12 @@ above() {
 @test "a look-up takes fewer instructions than a hit in UCX's cache" {
 	above "keys instructions ucx" "$(value "keys instructions pinalloc")"
 }
+
+# bats test_tags=thorough
+@test "new buffers take fewer registrations and page faults with the library (bench/tensors --here --quick)" {
+	run -0 "$top_srcdir/bench/tensors" --here --quick
+	echo "$output"
+	grep -E '^ +glibc +mallopt +jemalloc .* pinalloc$' <<< "$output"
+	awk '$1 " " $2 == "real registrations" { real = $NF < $3 / 1.5 } $1 " " $2 == "page faults" { faults = $NF < $3 / 10 }
+		END { exit !real || !faults }' <<< "$output"
+}

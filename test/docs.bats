@@ -81,7 +81,7 @@ scripts() {
 
 @test "the options that documents name exist" {
 	local document name n=0
-	for document in README preload/pinalloc.{1,3,7} preload/pinalloc-{admin,problems}.7; do
+	for document in README preload/pinalloc.{1,3,7} preload/pinalloc-{admin,problems,python}.7; do
 		for name in $(grep -oE '\bPINALLOC_[A-Z_]*[A-Z]' "$top_srcdir/$document" | sort -u); do
 			echo "looking for: $name, of $document"
 			grep -qx "$name" <(names) || grep -qw "$name" "$top_srcdir/preload/pinalloc.h" ||

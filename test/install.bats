@@ -40,7 +40,7 @@ installed() {
 @test "make install installs the library, command, header, pkg-config file and manual pages" {
 	local file
 	for file in libpinalloc.so pinalloc pinalloc-bugreport pinalloc.h pinalloc.pc pinalloc.1 pinalloc-bugreport.1 pinalloc.3 pinalloc.7 \
-		pinalloc-admin.7 pinalloc.py exchange.py pinalloc-problems.7; do
+		pinalloc-admin.7 pools.py exchange.py pinalloc-problems.7 pinalloc-python.7; do
 		[ "$(installed "$file" | wc -l)" -eq 1 ]
 	done
 	run -1 installed 'libpinalloc.so.*'
@@ -52,8 +52,10 @@ installed() {
 	local dir
 	dir=$(pkg-config --variable=pythondir pinalloc)
 	run -0 env LD_PRELOAD="$(installed libpinalloc.so)" PYTHONPATH="$root${dir#"$root"}" \
-		/usr/bin/python3 -c 'import pinalloc; print(len(pinalloc.Pool(1).alloc(10)))'
-	[ "$output" = 10 ]
+		/usr/bin/python3 -c 'import pinalloc; print(len(pinalloc.Pool(1).alloc(10)), pinalloc.library())'
+	[ "$output" = "10 $(installed libpinalloc.so)" ]
+	PYTHONPATH=$root${dir#"$root"} run -0 /usr/bin/python3 -m pinalloc run printenv LD_PRELOAD
+	[ "$output" = "$(installed libpinalloc.so)" ]
 }
 
 @test "the installed command finds the installed library, also if both were moved" {

@@ -5,11 +5,11 @@
 load helper
 
 setup_file() {
-	export packages=$BATS_FILE_TMPDIR/packages root=$BATS_FILE_TMPDIR/root version
+	export packages=$BATS_FILE_TMPDIR/packages root=$BATS_FILE_TMPDIR/root version release
 	version=$(sed -n 's/^VERSION = //p' "$top_builddir/Makefile")
 	# As packages write it: a candidate is older than its release.
 	export package_version=${version/-/\~}
-	local release=$BATS_FILE_TMPDIR/pinalloc-$version
+	release=$BATS_FILE_TMPDIR/pinalloc-$version
 	{
 		env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL \
 			make -C "$top_builddir" distdir distdir="$release" &&
@@ -63,12 +63,16 @@ field() { # PACKAGE FIELD
 		/usr/share/man/man1/pinalloc.1.gz
 		/usr/share/man/man7/pinalloc-admin.7.gz
 		/usr/share/man/man7/pinalloc-problems.7.gz
+		/usr/share/man/man7/pinalloc-python.7.gz
 		/usr/share/man/man7/pinalloc.7.gz
 		/usr/share/pinalloc/adapter.c
 		/usr/share/pinalloc/calls.h
 		/usr/share/pinalloc/exchange.py
 		/usr/share/pinalloc/mpi-stale.c
-		/usr/share/pinalloc/pinalloc.py
+		/usr/share/pinalloc/pinalloc/__init__.py
+		/usr/share/pinalloc/pinalloc/__main__.py
+		/usr/share/pinalloc/pinalloc/pools.py
+		/usr/share/pinalloc/pinalloc/py.typed
 		/usr/share/pinalloc/pingpong.c
 		/usr/share/pinalloc/plot.gp
 		/usr/share/pinalloc/stale-heap.h
@@ -142,6 +146,36 @@ field() { # PACKAGE FIELD
 	wait $!
 	cat job.log
 	[ "$(< job.log)" -gt 0 ]
+}
+
+@test "a wheel has all but glibc and what finds adapters, and works in a virtual environment" {
+	local wheel site exchange
+	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL "$top_srcdir/preload/packaging/build" wheel . "$release.tar.xz"
+	wheel=$(echo pinalloc-"${version/-/}"-py3-none-manylinux_2_*_"$(uname -m)".whl)
+	/usr/bin/python3 -m venv --system-site-packages venv
+	PATH=$PWD/venv/bin:/usr/bin:/bin
+	pip install -q --no-index "$wheel"
+	site=$(echo venv/lib/python3*/site-packages)
+	exchange=$site/pinalloc/share/pinalloc/exchange.py
+	[ "$(pinalloc --version)" = "pinalloc $version" ]
+	[[ "$(pinalloc-acceptance --help)" == 'usage: pinalloc-acceptance '* ]]
+	[ "$(man -w pinalloc)" = "$PWD/venv/share/man/man1/pinalloc.1" ]
+	[ -s "$site/pinalloc/include/pinalloc.h" ]
+	# What is linked is from the wheel or glibc, and has its licence.
+	ldd "$site"/pinalloc/bin/pinalloc "$site"/pinalloc/lib/* | awk '/=>/ { print $3 }' | sort -u > linked
+	run -1 grep -vE '/venv/|/lib[cm]\.so\.6$' linked
+	[ "$(grep -c /venv/ linked)" -ge 7 ]
+	ls "$site"/*.dist-info/licenses | grep -cE '^(lib(dw|elf|unwind|jansson|jemalloc|iberty|lzma|bz2).*|zlib1g|pinalloc)$' | grep -x 10
+	# The library, with its own libunwind, NumPy and mpi4py.
+	run -0 env PINALLOC_REPORT=out.json python3 -m pinalloc run -- python3 -c 'import pinalloc, numpy
+a = numpy.ones(1 << 20)
+assert pinalloc.stats()["live"] > a.nbytes
+print(pinalloc.library(), {line.split()[-1] for line in open("/proc/self/maps") if "unwind" in line})'
+	echo "$output"
+	[[ "$output" == "$PWD/$site/pinalloc/lib/libpinalloc.so {"*/lib/libunwind-*"}" && "$output" != *\'/usr/lib* ]]
+	jq -e --arg version "$version" '.version == $version' out.json
+	run -0 mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 pinalloc run -- python3 "$exchange" 2
+	[ "$(grep -cE '^rank [01] rounds 2 wrong 0 registrations 0$' <<< "$output")" = 2 ]
 }
 
 @test "purging leaves nothing" {

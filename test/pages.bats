@@ -160,7 +160,7 @@ shell() {
 			echo "$page:${file#*/}:"
 			case $(head -n 1 "$file") in
 			# files for other programs, C, and what the library says
-			'*  '* | '['[A-Z]* | '# '* | [A-Z]*=* | 'struct '* | spec: | 'pinalloc['* | '#!'* | version* | void* | interface | import* | *MiB' '*) ;;
+			'*  '* | '['[A-Z]* | '# '* | [A-Z]*=* | 'struct '* | spec: | 'pinalloc['* | '#!'* | version* | void* | interface | import* | *.whl | *MiB' '*) ;;
 			*)
 				rm -rf job
 				mkdir job

@@ -62,17 +62,22 @@ works() {
 	[ "$stderr" = '' ]
 }
 
-@test "Python has views and arrays of a pool, which go back to it with the last that refers to them" {
+@test "Python has figures, keys, reports, and pools, to which views and arrays go back with the last that refers to them" {
 	# Debian's, which has Debian's NumPy.
-	run -0 --separate-stderr preloaded PYTHONPATH="$top_srcdir/preload/python" \
+	run -0 --separate-stderr adapted LD_PRELOAD="$library" PYTHONPATH="$top_srcdir/preload/python" \
 		PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -W error "$top_srcdir/test/programs/pool.py"
 	echo "$output $stderr"
 	[ "$output" = 'as documented' ]
 	[ "$stderr" = '' ]
 }
 
-@test "without the library the Python module cannot be imported, and says why" {
-	run -1 env PYTHONPATH="$top_srcdir/preload/python" PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -c \
-		'import pinalloc'
-	grep 'ImportError: the program does not run under libpinalloc.so' <<< "$output"
+@test "without the library the Python package says what is not there, where, and what to do" {
+	local call
+	for call in 'stats()' 'mark()' 'report()' 'lookup(1, 1, 1)' 'Pool(1)'; do
+		run -1 env PYTHONPATH="$top_srcdir/preload/python" PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -c \
+			"import pinalloc; assert not pinalloc.is_loaded(); pinalloc.$call"
+		[[ "${lines[-1]}" == "pinalloc.NotLoaded: libpinalloc.so is not loaded in process "*"python3 -m pinalloc run"* ]]
+	done
+	PYTHONPATH=$top_srcdir/preload/python run -1 /usr/bin/python3 -B -m pinalloc run true
+	[ "$output" = "python3 -m pinalloc: not installed by pip or make install: there is no $(realpath "$top_srcdir")/bin/pinalloc" ]
 }

@@ -3,7 +3,7 @@
 
     mpirun -n 2 pinalloc run python3 exchange.py [ROUNDS]
 
-Needs mpi4py, and pinalloc.py, which is beside this file. Prints for each rank
+Needs mpi4py, and the package pinalloc, which is beside this file. Prints for each rank
 
     rank N rounds N wrong N registrations N
 """

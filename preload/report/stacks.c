@@ -375,7 +375,9 @@ static unw_addr_space_t begin_unwinding(void)
 		.access_mem = access_mem,
 		.access_reg = access_reg,
 	};
-	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	/* A wheel has libunwind beside this library. */
+	void *library = dlopen("$ORIGIN/" LIBRARY, RTLD_NOW | RTLD_LOCAL)
+				?: dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 	unw_addr_space_t space;
 	int fds[2] = {-1, -1};
 	struct stat info;

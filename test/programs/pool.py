@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""pool.py: what pinalloc.py says of itself, in a process under the library."""
+"""pool.py: what the package pinalloc says of itself, in a process under the library with an adapter."""
 
+import ctypes
 import errno
 import gc
+import json
+import mmap
+import os
 import sys
 import threading
 
@@ -109,6 +113,40 @@ for thread in threads:
 for thread in threads:
     thread.join()
 pool.close()
+
+# Keys are those of a registration, of heap memory only.
+ctypes.CDLL("libibverbs.so.1", ctypes.RTLD_GLOBAL)
+verbs = ctypes.CDLL(None)  # as a linker finds them: the library's
+for name in "get_device_list", "open_device", "alloc_pd", "reg_mr":
+    getattr(verbs, "ibv_" + name).restype = ctypes.c_void_p
+
+
+def call(function, *args):
+    return function(*(ctypes.c_void_p(arg) for arg in args))
+
+
+device = ctypes.c_void_p.from_address(call(verbs.ibv_get_device_list, 0)).value
+pd = call(verbs.ibv_alloc_pd, call(verbs.ibv_open_device, device))
+array = numpy.ones(MIB)
+range_ = array.ctypes.data, array.nbytes
+key = pinalloc.lookup(*range_, pd)
+assert key.start == range_[0] and key.length == array.nbytes
+assert key[:2] == tuple((ctypes.c_uint32 * 2).from_address(call(verbs.ibv_reg_mr, pd, *range_, 1) + 36))
+mapped = mmap.mmap(-1, 4096)
+fails(errno.ENOENT, pinalloc.lookup, ctypes.addressof(ctypes.c_char.from_buffer(mapped)), 1, pd)
+fails(errno.EINVAL, pinalloc.lookup, *range_, pd, access=2)
+
+# A report has the phases, and fails by name.
+pinalloc.mark("phase")
+pinalloc.report("out.json")
+with open("out.json") as file:
+    assert [phase["name"] for phase in json.load(file)["phases"]] == ["phase"]
+os.unlink("out.json")
+try:
+    pinalloc.report("none/out.json")
+    raise AssertionError("it did not fail")
+except FileNotFoundError as error:
+    assert error.filename == "none/out.json"
 
 left_over = pinalloc.Pool(MIB).alloc(10)  # when Python ends
 sys.stdout.write("as documented\n")

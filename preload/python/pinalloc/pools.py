@@ -1,24 +1,20 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Pools of registered memory, and phases, for Python, in a process that runs under libpinalloc.so.
+"""Pools of registered memory.
 
-    import pinalloc
-
-    pool = pinalloc.Pool(8 << 30, grows=True)
-    view = pool.alloc(1 << 20)                # a memoryview of bytes
-    array = pool.empty((1024, 1024), "f4")    # a NumPy array
-    pinalloc.mark("solve")                    # the report says what this phase has in use at most
-
-Memory goes back to the pool when nothing refers to it any more: neither the view or array nor
-anything that was made from it. pinalloc(3) has what the options mean. Needs no NumPy but for arrays,
-and no compiled code: this file may be copied.
+Memory goes back to its pool when nothing refers to it any more: neither the view or array nor anything
+that was made from it. pinalloc(3) has what the options mean.
 """
+
+from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import weakref
+from typing import Any, Callable, Sequence
 
-__all__ = ["Pool", "mark", "stats", "HUGE", "GIGANTIC"]
+import pinalloc
 
 HUGE = 1 << 21
 GIGANTIC = 1 << 30
@@ -43,33 +39,16 @@ class _Options(ctypes.Structure):
     ]
 
 
-# struct pinalloc_stats, in its order; fields are only ever added at its end.
-_FIGURES = (
-    "live mapped growth_steps pinned pinned_peak mr_created mr_destroyed served passed_through refused "
-    "evicted registration_ns live_peak registered registered_peak mr_ahead "
-    "live_peak_since_mark"
-).split()
-
-
-def _load():
-    library = ctypes.CDLL(None, use_errno=True)
-    try:
-        library.pinalloc_pool_create.restype = ctypes.c_void_p
-    except AttributeError:
-        raise ImportError(
-            "the program does not run under libpinalloc.so, or under one without pools: "
-            "start it with `pinalloc run`, or set LD_PRELOAD"
-        ) from None
+@functools.lru_cache(maxsize=None)
+def _library():
+    library = pinalloc._library()
+    library.pinalloc_pool_create.restype = ctypes.c_void_p
     library.pinalloc_pool_create.argtypes = [ctypes.POINTER(_Options), ctypes.c_size_t]
     library.pinalloc_pool_alloc.restype = ctypes.c_void_p
     library.pinalloc_pool_alloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
     library.pinalloc_pool_free.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     library.pinalloc_pool_destroy.argtypes = [ctypes.c_void_p]
-    library.pinalloc_stats.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     return library
-
-
-_library = _load()
 
 
 def _error(number):
@@ -81,19 +60,6 @@ def _later(owner, function, *args):
     weakref.finalize(owner, function, *args).atexit = False
 
 
-def stats():
-    """The figures of this process, as pinalloc_stats() has them."""
-    figures = (ctypes.c_uint64 * len(_FIGURES))()
-    filled = _library.pinalloc_stats(figures, ctypes.sizeof(figures))
-    return dict(zip(_FIGURES, figures[: filled // 8]))
-
-
-def mark(name=None):
-    """Begins a phase of the program, for the report; without a name only ends the one before."""
-    if hasattr(_library, "pinalloc_mark"):  # not in an older library
-        _library.pinalloc_mark(None if name is None else name.encode())
-
-
 class _Handle:
     """What the slices of a pool refer to: it is destroyed when there are none any more."""
 
@@ -102,7 +68,8 @@ class _Handle:
         if on_segment:
             options.on_segment = self._callback(on_segment)
         self.options = options
-        self.pool = _library.pinalloc_pool_create(ctypes.byref(options), ctypes.sizeof(options))
+        self.library = _library()
+        self.pool = self.library.pinalloc_pool_create(ctypes.byref(options), ctypes.sizeof(options))
         if not self.pool:
             self.fail(ctypes.get_errno())
 
@@ -125,24 +92,24 @@ class _Handle:
         raise failure or _error(number)
 
     def alloc(self, size, alignment):
-        address = _library.pinalloc_pool_alloc(self.pool, size, alignment)
+        address = self.library.pinalloc_pool_alloc(self.pool, size, alignment)
         if not address:
             self.fail(ctypes.get_errno())
         return address
 
     def free(self, address):
-        _library.pinalloc_pool_free(self.pool, address)
+        self.library.pinalloc_pool_free(self.pool, address)
 
     def destroy(self):
         if self.pool:
-            error = _library.pinalloc_pool_destroy(self.pool)
+            error = self.library.pinalloc_pool_destroy(self.pool)
             if error:
                 raise _error(-error)
             self.pool = None
 
     def __del__(self):
-        if getattr(self, "pool", None) and _library:
-            _library.pinalloc_pool_destroy(self.pool)
+        if getattr(self, "pool", None):
+            self.library.pinalloc_pool_destroy(self.pool)
 
 
 class Pool:
@@ -159,7 +126,16 @@ class Pool:
     OSError with ENOMEM, EINVAL, EFBIG, EBUSY: see pinalloc(3).
     """
 
-    def __init__(self, bytes, *, grows=False, page_size=0, threads=0, node=None, on_segment=None):
+    def __init__(
+        self,
+        bytes: int,
+        *,
+        grows: bool = False,
+        page_size: int = 0,
+        threads: int = 0,
+        node: int | None = None,
+        on_segment: Callable[[int, int, bool], Any] | None = None,
+    ) -> None:
         flags = (_GROWS if grows else 0) | (_ON_NODE if node is not None else 0)
         options = _Options(bytes, page_size, threads, flags, node or 0)
         self._handle = _Handle(options, on_segment)
@@ -174,11 +150,11 @@ class Pool:
         _later(memory, self._handle.free, address)
         return memory
 
-    def alloc(self, size, alignment=0):
+    def alloc(self, size: int, alignment: int = 0) -> memoryview:
         """A memoryview of so many bytes, whose content is not defined."""
         return memoryview(self._slice(size, alignment)).cast("B")[:size]
 
-    def empty(self, shape, dtype=float, order="C"):
+    def empty(self, shape: int | Sequence[int], dtype: Any = float, order: str = "C") -> Any:
         """A NumPy array whose content is not defined."""
         import numpy
 
@@ -190,14 +166,14 @@ class Pool:
         memory = self._slice(count * dtype.itemsize, max(64, dtype.alignment))
         return numpy.ndarray(shape, dtype, memory, order=order)
 
-    def close(self):
+    def close(self) -> None:
         """Gives the memory to malloc; OSError with EBUSY while slices are in use."""
         if self._handle is not None:
             self._handle.destroy()
             self._handle = None
 
-    def __enter__(self):
+    def __enter__(self) -> Pool:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
