@@ -137,10 +137,9 @@ void pin_allowance_note_error(const char *device, int error)
 void pin_allowance_note_own(const char *device, int64_t n_bytes)
 {
 	int64_t granule = PIN_GRANULE, up = n_bytes < 0 ? 1 - granule : granule - 1;
-	struct pin_domain *it;
 
-	for (uint32_t i = 0; (it = next_on(device, &i));)
-		if (it->room != INT64_MAX) {
+	for (struct pin_domain *it = pin_domains + pin_domain_count(); it-- > pin_domains;)
+		if (it->room != INT64_MAX && !strcmp(it->device, device)) {
 			it->room -= (n_bytes + up) / granule * (granule / 2);
 			pin_state_changed();
 		}

@@ -70,3 +70,19 @@ as_many() {
 		FAKE_MOST_BYTES=33554432 32 m=map 1M; reg m: registrations of mappings
 	END
 }
+
+# crowds LIMIT=VALUE N M: with the library as without it all succeeds, though the heap fills the adapter.
+crowds() {
+	local command=("$1" "$programs/rdma-script" "$(crowded "$2" "$3")")
+
+	adapted "${command[@]}"
+	succeeds "${command[@]}"
+	jq -e ".registration | .passed_through == $3 and .mr_ahead > 10 and .evicted + .refused > 0" "$report"
+}
+
+@test "where requests of two domains use small parts of memory regions, all that fits without the library does" {
+	rows crowds <<- 'END'
+		FAKE_MOST_BYTES=67108864 384 64: bytes
+		FAKE_MOST_OBJECTS=108 32 8: objects
+	END
+}

@@ -354,6 +354,17 @@ filling() {
 		64 times: $1"
 }
 
+# crowded N M: two domains over one heap, in which N requests in each hold small parts, in any order; then M times
+# what else takes room of the adapter. Print it.
+crowded() {
+	echo "p=pd; qp; q=pd
+		384 times: a#=malloc 256K; touch a#
+		5 times: use p; x=reg a#:1K; dereg x; use q; y=reg a#:1K; dereg y
+		sleep 1000
+		$1 times: use p; reg a#*89%384:32K; use q; reg a#*89%384:32K
+		$2 times: m#=map 64K; reg m#; make cq; make qp; make srq; make mw"
+}
+
 # small MIB: so much of its own memory can be registered beside small buffers, each in heap that is touched.
 small() {
 	echo "$mapped
