@@ -49,8 +49,7 @@ struct pin_page {
 	_Atomic uint16_t site; /* of a large block, if blocks are sampled: sample.c */
 	_Atomic uint16_t state;
 	union {
-		uint32_t children[2]; /* of a free run: neighbours in a list (runs.c,
-					 userpool.c) */
+		uint32_t children[2]; /* of a free run: neighbours in a list (fit.c) */
 		uint64_t asked;	      /* of a large block, the bytes requested */
 	};
 };

@@ -35,27 +35,6 @@ static struct pin_domain *lock_domain(const struct ibv_pd *pd)
 	return NULL;
 }
 
-static bool ensure_table(struct pin_table *table, size_t element_size, size_t n)
-{
-	return table->base || !pin_table_init(table, element_size, n);
-}
-
-static bool make_tables(struct pin_access_set *set)
-{
-	size_t n = pin_reserve.size >> PIN_GRANULE_SHIFT, n_pages = pin_reserve.size / PIN_PAGE;
-	size_t most = n_pages < PIN_MOST_ENTRIES ? n_pages : PIN_MOST_ENTRIES;
-
-	if (!ensure_table(&set->region_table, sizeof(struct pin_region), most) ||
-	    !ensure_table(&set->entry_table, sizeof(struct pin_entry), most) ||
-	    !ensure_table(&set->users, sizeof(pin_users), most / PIN_USERS_ENTRIES) ||
-	    !ensure_table(&set->in_part, sizeof(uint32_t), n_pages) ||
-	    !ensure_table(&set->covering, sizeof(uint32_t), n))
-		return false;
-	set->entries = pin_table_at(&set->entry_table, struct pin_entry, 0);
-	set->regions = pin_table_at(&set->region_table, struct pin_region, 0);
-	return pin_entries_init(set);
-}
-
 size_t pin_domain_withdraw(struct pin_range pages, bool are_replaced)
 {
 	size_t n_bytes = 0;
@@ -92,7 +71,7 @@ static bool has_armed(struct pin_domain *domain)
 static enum pin_reason arm_set(struct pin_domain *domain, struct pin_access_set *set,
 			       unsigned access)
 {
-	if (!set->domain && (!make_tables(set) || pthread_mutex_init(&set->lock, NULL))) {
+	if (!set->domain && (!pin_entries_init(set) || pthread_mutex_init(&set->lock, NULL))) {
 		pin_warn_once("no address space for the tables of %s: its requests go to "
 			      "libibverbs; raise ulimit -v",
 			      domain->device);

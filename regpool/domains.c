@@ -11,7 +11,8 @@ struct pin_domain pin_domains[PIN_MAX_DOMAINS];
  * PIN_ACCESS_SETS for each domain, committed as domains are added. A separate table, to keep
  * struct pin_domain small.
  */
-static struct pin_table access_sets;
+static struct pin_table access_sets = PIN_TABLE(struct pin_access_set[PIN_ACCESS_SETS],
+						PIN_MAX_DOMAINS, 0);
 static _Atomic uint32_t n_used;
 /* Held while a domain is added. */
 static pthread_mutex_t domains_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -58,10 +59,6 @@ static bool init_slot(struct pin_domain *domain, const char *device)
 	pthread_rwlockattr_t attributes;
 	bool failed;
 
-	if (!access_sets.base &&
-	    pin_table_init(&access_sets, PIN_ACCESS_SETS * sizeof(struct pin_access_set),
-			   PIN_MAX_DOMAINS))
-		return false;
 	if (pin_table_ensure(&access_sets, i + 1))
 		return false;
 

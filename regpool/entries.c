@@ -226,8 +226,22 @@ static bool ensure_number(struct pin_access_set *set, uint32_t number)
 
 bool pin_entries_init(struct pin_access_set *set)
 {
+	const struct pin_access_set tables = {
+		.covering = PIN_TABLE(uint32_t, SIZE_MAX, PIN_GRANULE),
+		.in_part = PIN_TABLE(uint32_t, SIZE_MAX, PIN_PAGE),
+		.users = PIN_TABLE(pin_users, PIN_MOST_ENTRIES / PIN_USERS_ENTRIES,
+				   PIN_USERS_ENTRIES * PIN_PAGE),
+		.entry_table = PIN_TABLE(struct pin_entry, PIN_MOST_ENTRIES, PIN_PAGE),
+		.region_table = PIN_TABLE(struct pin_region, PIN_MOST_ENTRIES, PIN_PAGE),
+	};
+
+	/* What a call that failed has made stays. */
+	if (!set->users.most)
+		memcpy(set, &tables, sizeof tables);
 	if (!ensure_number(set, PIN_LISTS - 1))
 		return false;
+	set->entries = pin_table_at(&set->entry_table, struct pin_entry, 0);
+	set->regions = pin_table_at(&set->region_table, struct pin_region, 0);
 	for (uint32_t list = 0; list < PIN_LISTS; list++)
 		set->regions[list].before = set->regions[list].after = list;
 	set->n_entries = PIN_LISTS - 1;

@@ -110,7 +110,7 @@ static inline struct pin_range pin_entry_range(const struct pin_entry *entry)
 	return (struct pin_range){entry->start, entry->start + entry->length};
 }
 
-/* Makes the lists of a set whose tables were initialised. False without memory. */
+/* Makes the tables and lists of a set that is all zeroes. False without memory. */
 bool pin_entries_init(struct pin_access_set *set);
 
 /*

@@ -7,7 +7,6 @@
 #include "allocator/resident.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -18,21 +17,12 @@
 #define N_PAGES	  (PIN_GRANULE / PIN_PAGE)
 #define ENOUGH(n) ((n) - (n) / 21)
 
-static struct pin_table granules; /* flags of each */
-static struct pin_table pins;	  /* page → memory regions that have it, of all sets */
-
-static void init_granules(void)
-{
-	pin_table_init(&pins, sizeof(_Atomic uint32_t), pin_reserve.size / PIN_PAGE);
-	pin_table_init(&granules, sizeof(_Atomic uint32_t),
-		       pin_reserve.size >> PIN_GRANULE_SHIFT);
-}
+/* Flags of each, and page → memory regions that have it, of all sets. */
+static struct pin_table granules = PIN_TABLE(uint32_t, SIZE_MAX, PIN_GRANULE);
+static struct pin_table pins = PIN_TABLE(uint32_t, SIZE_MAX, PIN_PAGE);
 
 int pin_granules_ensure(uintptr_t end)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, init_granules);
 	if (pin_table_ensure(&pins, (end - pin_reserve.base) / PIN_PAGE))
 		return -ENOMEM;
 	return pin_table_ensure(&granules, pin_granule_of(end - 1) + 1);

@@ -25,8 +25,7 @@ struct copy {
 	struct pin_range range; /* of its object; empty if it has been unloaded */
 	bool is_seen;		/* by the last look */
 };
-#define MOST_COPIES 4096
-static struct pin_table copies;
+static struct pin_table copies = PIN_TABLE(struct copy, 4096, 0);
 static _Atomic size_t n_copies;
 
 /* The copy that is called where no other is known to be meant: the first. */
@@ -148,8 +147,7 @@ static struct copy *find_known(uintptr_t addr)
 
 static void add_copy(const struct object *object, const struct pin_ibverbs *table)
 {
-	if ((!copies.base && pin_table_init(&copies, sizeof(struct copy), MOST_COPIES)) ||
-	    pin_table_ensure(&copies, n_copies + 1))
+	if (pin_table_ensure(&copies, n_copies + 1))
 		pin_fatal("there is no memory for the functions of libibverbs");
 	*copy_at(n_copies) = (struct copy){*table, object->range, true};
 	n_copies++;

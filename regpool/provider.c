@@ -125,8 +125,7 @@ struct tables {
 #undef FUNCTION
 };
 
-#define MOST_CONTEXTS 65536
-static struct pin_table all;
+static struct pin_table all = PIN_TABLE(struct tables, 65536, 0);
 static _Atomic size_t n_all;
 
 static struct tables *tables_of(const struct ibv_context *context)
@@ -141,8 +140,7 @@ static struct tables *new_tables(const struct ibv_context *context)
 {
 	struct tables *its;
 
-	if ((!all.base && pin_table_init(&all, sizeof *its, MOST_CONTEXTS)) ||
-	    pin_table_ensure(&all, n_all + 1))
+	if (pin_table_ensure(&all, n_all + 1))
 		return NULL;
 	its = pin_table_at(&all, struct tables, n_all);
 	its->context = context;

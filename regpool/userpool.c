@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/userpool.h"
+#include "allocator/fit.h"
 #include "allocator/live.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
@@ -22,8 +23,6 @@
 /* A pool that may grow does so by at least this share of what it has, so that steps are few. */
 #define SHARE_OF_POOL 8
 
-#define N_LISTS 1728u
-
 struct pin_userpool {
 	struct pin_userpool_options options;
 	size_t piece; /* no slice is longer */
@@ -33,11 +32,7 @@ struct pin_userpool {
 	 */
 	pthread_mutex_t lock;
 	struct pin_segment *segments;
-	/* Runs that are in no slice, by length: 64 lists for a doubling, few of which have
-	 * several.
-	 */
-	uint32_t lists[N_LISTS];
-	uint64_t has_any[N_LISTS / 64 + 1]; /* a bit for each list */
+	struct pin_fit uncut; /* runs that are in no slice */
 	size_t n_slices;
 	_Atomic size_t n_bytes;
 };
@@ -100,77 +95,21 @@ static struct pin_segment *take_segment(size_t piece, struct pin_segment_need *n
 
 /* --- slices: the caller holds the pool's lock --------------------------------------- */
 
-static unsigned list_of(uint32_t n_pages)
-{
-	unsigned shift = n_pages < 64 ? 0 : 25 - (unsigned)__builtin_clz(n_pages);
-
-	return shift * 64 + (n_pages >> shift);
-}
-
-/* The first list from there on that is not empty; N_LISTS if there is none. */
-static unsigned next_list(const struct pin_userpool *pool, unsigned list)
-{
-	unsigned word = list / 64;
-	uint64_t bits = pool->has_any[word] >> list % 64 << list % 64;
-
-	while (!bits && ++word < N_LISTS / 64)
-		bits = pool->has_any[word];
-	return bits ? word * 64 + (unsigned)__builtin_ctzll(bits) : N_LISTS;
-}
-
-/* In its list, a run's first child is the next one, and its second the one before. */
 static void insert(struct pin_userpool *pool, uint32_t page, uint32_t n_pages)
 {
-	unsigned list = list_of(n_pages);
-	uint32_t next = pool->lists[list];
-
 	pin_page(page)->length = pin_page(page + n_pages - 1)->length = n_pages;
-	pin_pages.kinds[page + n_pages - 1] = PIN_KIND_UNCUT;
-	pin_pages.kinds[page] = PIN_KIND_UNCUT;
-	pin_page(page)->children[0] = next;
-	pin_page(page)->children[1] = 0;
-	if (next)
-		pin_page(next)->children[1] = page;
-	pool->lists[list] = page;
-	pool->has_any[list / 64] |= (uint64_t)1 << list % 64;
+	pin_pages.kinds[page] = pin_pages.kinds[page + n_pages - 1] = PIN_KIND_UNCUT;
+	pin_fit_add(&pool->uncut, page);
 }
 
 /* Returns the run's length. */
 static uint32_t delete (struct pin_userpool *pool, uint32_t page)
 {
-	uint32_t n_pages = pin_page(page)->length, next = pin_page(page)->children[0];
-	unsigned list = list_of(n_pages);
+	uint32_t n_pages = pin_page(page)->length;
 
-	if (next)
-		pin_page(next)->children[1] = pin_page(page)->children[1];
-	if (pin_page(page)->children[1])
-		pin_page(pin_page(page)->children[1])->children[0] = next;
-	else
-		pool->lists[list] = next;
-	if (!pool->lists[list])
-		pool->has_any[list / 64] &= ~((uint64_t)1 << list % 64);
+	pin_fit_take(&pool->uncut, page);
 	pin_pages.kinds[page] = pin_pages.kinds[page + n_pages - 1] = PIN_KIND_NONE;
 	return n_pages;
-}
-
-/* Addresses are what is aligned, and the heap need not begin so. */
-static size_t aligned(uint32_t page, size_t alignment)
-{
-	size_t base = pin_pages.base >> PIN_UNIT_SHIFT;
-
-	return PIN_ALIGN_UP(base + page, alignment) - base;
-}
-
-/* One of the shortest runs that fit; 0 if there is none. */
-static uint32_t find(const struct pin_userpool *pool, size_t n_pages, size_t alignment)
-{
-	unsigned list = next_list(pool, list_of((uint32_t)n_pages));
-
-	for (; list < N_LISTS; list = next_list(pool, list + 1))
-		for (uint32_t i = pool->lists[list]; i; i = pin_page(i)->children[0])
-			if (aligned(i, alignment) + n_pages <= (size_t)i + pin_page(i)->length)
-				return i;
-	return 0;
 }
 
 static void *cut(struct pin_userpool *pool, size_t n_bytes, size_t alignment)
@@ -179,11 +118,11 @@ static void *cut(struct pin_userpool *pool, size_t n_bytes, size_t alignment)
 
 	pin_assert_locked(&pool->lock);
 	alignment = alignment > PIN_UNIT ? alignment >> PIN_UNIT_SHIFT : 1;
-	if (n_pages)
-		page = find(pool, n_pages, alignment);
+	if (n_pages && alignment <= UINT32_MAX)
+		page = pin_fit_find(&pool->uncut, n_pages, (uint32_t)alignment);
 	if (!page)
 		return NULL;
-	at = (uint32_t)aligned(page, alignment);
+	at = (uint32_t)pin_fit_aligned(page, (uint32_t)alignment);
 	end = page + delete (pool, page);
 	if (at > page)
 		insert(pool, page, at - page);
