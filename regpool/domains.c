@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "regpool/domains.h"
-#include "allocator/log.h"
+#include "regpool/threads.h"
 
 #include <string.h>
 
@@ -99,7 +99,7 @@ void pin_domain_add(struct ibv_pd *pd)
 	struct ibv_device_attr attr = {0};
 	struct pin_domain *domain;
 
-	pthread_mutex_lock(&domains_lock);
+	PIN_LOCKED(&domains_lock);
 	domain = free_slot(pin_domain_device(pd->context));
 	if (domain) {
 		/* Where this fails it leaves the zeroes. */
@@ -112,7 +112,6 @@ void pin_domain_add(struct ibv_pd *pd)
 		pin_warn_once(
 			"no room for another protection domain: its requests go to libibverbs");
 	}
-	pthread_mutex_unlock(&domains_lock);
 }
 
 void pin_domain_forget_all(void)

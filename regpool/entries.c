@@ -166,7 +166,7 @@ struct pin_entry *pin_entries_find(struct pin_access_set *set, struct pin_range 
 
 	while ((entry = pin_entries_next(set, &walk)))
 		if (entry != but && pin_range_has(pin_entry_range(entry), range) &&
-		    !set->regions[entry - set->entries].is_stale) {
+		    !pin_region_of(set, entry)->is_stale) {
 			if (entry->state & PIN_ENTRY_READY)
 				return entry;
 			busy = entry->length <= most ? entry : busy;
@@ -294,10 +294,9 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 void pin_entry_narrow(struct pin_access_set *set, struct pin_entry *entry,
 		      struct pin_range range)
 {
-	pthread_mutex_lock(&set->lock);
+	PIN_LOCKED(&set->lock);
 	unlink_entry(set, entry);
 	set_range(set, entry, range);
-	pthread_mutex_unlock(&set->lock);
 }
 
 /* Caller holds the set's lock. Changes an entry from READY to BUSY if it has no users. */
@@ -335,9 +334,9 @@ void pin_entries_note_error(const char *device, int error)
 void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t state)
 {
 	bool stays = state || pin_entry_has_users(set, entry, 1);
-	struct pin_region *region = &set->regions[number_of(set, entry)];
+	struct pin_region *region = pin_region_of(set, entry);
 
-	pthread_mutex_lock(&set->lock);
+	PIN_LOCKED(&set->lock);
 	PIN_ASSERT(entry->state == PIN_ENTRY_BUSY && !entry->n_found);
 	if (!state) {
 		unlink_entry(set, entry);
@@ -348,14 +347,13 @@ void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t
 	move(set, number_of(set, entry), stays ? PIN_LEAVING : PIN_UNUSED);
 	if (state && !region->is_stale)
 		pin_entry_publish(set, entry);
-	pthread_mutex_unlock(&set->lock);
 }
 
 /* Deregisters an entry that this thread has made BUSY. If that fails, restores its state. */
 static bool deregister_entry(struct pin_access_set *set, struct pin_entry *entry,
 			     uint32_t before)
 {
-	int error = pin_register_deregister(set->domain, set->regions[entry - set->entries].mr,
+	int error = pin_register_deregister(set->domain, pin_region_of(set, entry)->mr,
 					    pin_entry_range(entry));
 
 	pin_entries_note_error(set->domain->device, error);
@@ -369,11 +367,10 @@ static bool deregister_entry(struct pin_access_set *set, struct pin_entry *entry
  */
 static struct pin_entry *claim_leaving(struct pin_access_set *set, unsigned *left)
 {
-	struct pin_entry *claimed = NULL;
 	uint32_t number;
 
-	pthread_mutex_lock(&set->lock);
-	while (!claimed && *left && (number = set->regions[PIN_LEAVING].after) != PIN_LEAVING) {
+	PIN_LOCKED(&set->lock);
+	while (*left && (number = set->regions[PIN_LEAVING].after) != PIN_LEAVING) {
 		struct pin_entry *entry = &set->entries[number];
 		struct pin_range range = pin_entry_range(entry);
 
@@ -385,14 +382,13 @@ static struct pin_entry *claim_leaving(struct pin_access_set *set, unsigned *lef
 			 !pin_entries_find(set, range, 0, entry))
 			pin_entry_publish(set, entry);
 		else if (entry->state && claim(set, entry))
-			claimed = entry;
+			return entry;
 		else if (!entry->state && !pin_entry_has_users(set, entry, 1))
 			move(set, number, PIN_UNUSED);
 		else if ((*left)--)
 			move(set, number, PIN_LEAVING);
 	}
-	pthread_mutex_unlock(&set->lock);
-	return claimed;
+	return NULL;
 }
 
 /* How many of them pin_entries_deregister_withdrawn() looks at that have users. */
@@ -441,18 +437,17 @@ void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range,
 	struct pin_entry *entry;
 	struct pin_walk walk;
 
-	pthread_mutex_lock(&set->lock);
+	PIN_LOCKED(&set->lock);
 	walk = pin_entries_walk(set, range);
 	while ((entry = pin_entries_next(set, &walk))) {
 		struct pin_range common = pin_range_common(range, pin_entry_range(entry));
 
 		if (!kept || (entry != kept && pin_range_length(common) > entry->length / 4 &&
 			      pin_entry_is_idle(set, entry))) {
-			set->regions[entry - set->entries].is_stale = true;
+			pin_region_of(set, entry)->is_stale = true;
 			unpublish_entry(set, entry);
 		}
 	}
-	pthread_mutex_unlock(&set->lock);
 }
 
 /*

@@ -61,10 +61,10 @@ struct pin_region {
 	struct pin_mr_copy copy;  /* of it, for proxies */
 	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
 	_Atomic uint32_t pays;	  /* pages, for what replaces it */
+	_Atomic bool is_ahead;	  /* no request has waited for it */
 	/* Guarded by the set's lock: */
-	uint32_t before, after : 30; /* in its list: numbers */
-	uint32_t is_stale : 1; /* not found: no adapter, or some of its pages were replaced */
-	uint32_t is_ahead : 1; /* no request has waited for it */
+	uint32_t before, after; /* in its list: numbers */
+	bool is_stale; /* not found: no adapter, pages replaced, or another is found instead */
 	struct pin_sides {
 		uint32_t at[2]; /* numbers, or 0 */
 	} below;		/* in the tree of entries.c */
@@ -77,6 +77,12 @@ enum pin_list {
 	PIN_OTHERS,  /* BUSY, or found */
 	PIN_LISTS
 };
+
+static inline struct pin_region *pin_region_of(const struct pin_access_set *set,
+					       const struct pin_entry *entry)
+{
+	return &set->regions[entry - set->entries];
+}
 
 static inline bool pin_entry_covers(const struct pin_entry *entry, const void *addr,
 				    size_t length)

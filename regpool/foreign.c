@@ -11,7 +11,6 @@
 #include "regpool/threads.h"
 
 #include <errno.h>
-#include <pthread.h>
 
 /* --- ranges that were registered before -------------------------------------------- */
 
@@ -109,7 +108,7 @@ static void note_discarded(struct pin_range pages)
  */
 void pin_foreign_settle(struct pin_range pages, bool is_discarded)
 {
-	pthread_mutex_lock(&ranges_lock);
+	PIN_LOCKED(&ranges_lock);
 	for (struct range *it = ranges; n_watched && it < ranges + PIN_ARRAY_SIZE(ranges);
 	     it++) {
 		if (!it->is_watched || !pin_range_meets(it->pages, pages))
@@ -121,7 +120,6 @@ void pin_foreign_settle(struct pin_range pages, bool is_discarded)
 	}
 	if (is_discarded)
 		note_discarded(pages);
-	pthread_mutex_unlock(&ranges_lock);
 }
 
 /*
@@ -137,7 +135,7 @@ static int watch(struct pin_range pages, uint32_t messages, bool is_late)
 	struct range *range;
 	int error = -EAGAIN;
 
-	pthread_mutex_lock(&ranges_lock);
+	PIN_LOCKED(&ranges_lock);
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(discarded) && discarded[i].end; i++)
 		was_discarded |= pin_range_meets(discarded[i], pages);
 	range = find(pages);
@@ -154,7 +152,6 @@ static int watch(struct pin_range pages, uint32_t messages, bool is_late)
 		range->messages = messages;
 		range->n_kept += range->n_kept < MOST_KEPT;
 	}
-	pthread_mutex_unlock(&ranges_lock);
 	return was_discarded ? -EAGAIN : error;
 }
 

@@ -77,13 +77,12 @@ static size_t probe_granules(size_t first, size_t n)
 
 		for (size_t k = 0; k < N_PAGES; k++)
 			n_pages += is_there[i * N_PAGES + k] & 1;
-		if (!n_pages)
-			seen = PIN_IS_BARE;
-		else if (n_pages >= ENOUGH(N_PAGES) &&
-			 is_part_resident((struct pin_range){0, UINTPTR_MAX}, first + i))
-			seen = PIN_IS_RESIDENT;
-		n_new += seen == PIN_IS_RESIDENT;
-		atomic_fetch_and(flags_at(first + i), ~PIN_IS_BARE);
+		if (n_pages)
+			seen = PIN_IS_TOUCHED;
+		if (n_pages >= ENOUGH(N_PAGES) &&
+		    is_part_resident((struct pin_range){0, UINTPTR_MAX}, first + i))
+			seen |= PIN_IS_RESIDENT;
+		n_new += seen / PIN_IS_RESIDENT;
 		atomic_fetch_or(flags_at(first + i), seen);
 	}
 	return n_new;
@@ -110,15 +109,6 @@ bool pin_granules_any(struct pin_range range, uint32_t flags)
 	while (i < end && !has(i, flags))
 		i++;
 	return i < end;
-}
-
-bool pin_granules_are_bare(struct pin_range range)
-{
-	size_t i = pin_granule_of(range.start), end = pin_granule_of(range.end - 1) + 1;
-
-	while (i < end && has(i, PIN_IS_BARE))
-		i++;
-	return i == end;
 }
 
 void pin_granules_forget(uint32_t flags)

@@ -26,10 +26,10 @@ static inline uintptr_t pin_granule_start(size_t granule)
 }
 
 /*
- * Flags of a granule: it is resident; no page of it was when last looked; the program has
- * replaced pages of it; a registration has failed because a page is protected.
+ * Flags of a granule: a page of it was resident when last looked; all of it was; the program
+ * has replaced pages of it; a registration has failed because a page is protected.
  */
-enum { PIN_IS_RESIDENT = 1, PIN_IS_BARE = 2, PIN_IS_REPLACED = 4, PIN_IS_UNPINNABLE = 8 };
+enum { PIN_IS_TOUCHED = 1, PIN_IS_RESIDENT = 2, PIN_IS_REPLACED = 4, PIN_IS_UNPINNABLE = 8 };
 
 /*
  * Makes room in the table up to `end`. Must be called before the other functions are for these
@@ -46,9 +46,6 @@ size_t pin_granules_probe(struct pin_range range);
 
 /* Whether any granule of a range has one of these flags. */
 bool pin_granules_any(struct pin_range range, uint32_t flags);
-
-/* Whether all granules of a range are bare. */
-bool pin_granules_are_bare(struct pin_range range);
 
 /*
  * Takes these flags from all granules: a child may share pages now, or what could not be

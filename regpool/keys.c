@@ -26,7 +26,7 @@ static int64_t awaited_bytes(struct pin_range wanted)
 /* Completes a BUSY entry of this thread with its memory region. */
 static void complete(struct pin_access_set *set, struct pin_entry *entry, struct ibv_mr *mr)
 {
-	struct pin_region *region = &set->regions[entry - set->entries];
+	struct pin_region *region = pin_region_of(set, entry);
 
 	region->mr = mr;
 	region->used_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
@@ -109,7 +109,7 @@ static struct pin_range choose_range(struct pin_access_set *set, struct pin_rang
 
 	while (most && (entry = pin_entries_next(set, &walk)))
 		if (entry->length <= most && pin_entry_is_idle(set, entry) &&
-		    !set->regions[entry - set->entries].is_stale) {
+		    !pin_region_of(set, entry)->is_stale) {
 			struct pin_range idle = pin_entry_range(entry);
 
 			range.start = idle.start < range.start ? idle.start : range.start;
@@ -178,7 +178,7 @@ static struct pin_shares share(struct pin_access_set *set, struct pin_range rang
 	struct pin_entry *entry;
 
 	while ((entry = pin_entries_next(set, &walk))) {
-		struct pin_region *region = &set->regions[entry - set->entries];
+		struct pin_region *region = pin_region_of(set, entry);
 		bool is_idle = pin_entry_is_idle(set, entry);
 
 		*(is_idle ? &shares.idle : &shares.used) += pin_range_length(
@@ -193,14 +193,11 @@ static struct pin_shares share(struct pin_access_set *set, struct pin_range rang
 bool pin_keys_covers(struct pin_access_set *set, struct pin_range range,
 		     struct pin_shares *shares)
 {
-	bool has;
-
-	pthread_mutex_lock(&set->lock);
-	has = pin_entries_find(set, range, SIZE_MAX, NULL);
-	if (!has)
-		*shares = share(set, range, false);
-	pthread_mutex_unlock(&set->lock);
-	return has;
+	PIN_LOCKED(&set->lock);
+	if (pin_entries_find(set, range, SIZE_MAX, NULL))
+		return true;
+	*shares = share(set, range, false);
+	return false;
 }
 
 int pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range)
@@ -214,7 +211,7 @@ int pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range)
 		entry = pin_entry_allocate(set, range);
 	}
 	if (entry) {
-		set->regions[entry - set->entries].is_ahead = true;
+		pin_region_of(set, entry)->is_ahead = true;
 		set->domain->ahead += entry->length;
 	}
 	pthread_mutex_unlock(&set->lock);
@@ -230,7 +227,7 @@ int pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range)
 static PIN_COLD struct pin_entry *note_use(struct pin_access_set *set, struct pin_entry *entry,
 					   size_t length)
 {
-	struct pin_region *region = &set->regions[entry - set->entries];
+	struct pin_region *region = pin_region_of(set, entry);
 
 	region->used_at = pin_evict_clock;
 	if (length >= entry->length / 4)

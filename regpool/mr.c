@@ -76,7 +76,7 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 	entry = pin_keys_get(set, request->addr, request->length, &user);
 	if (!entry)
 		return why_not(request->addr, request->length);
-	region = &set->regions[entry - set->entries];
+	region = pin_region_of(set, entry);
 	if (PIN_UNLIKELY(needs_unique_key(request)) && pin_entry_has_users(set, entry, 2)) {
 		pin_keys_put(user);
 		return PIN_SHARED;

@@ -26,9 +26,9 @@
 #include "regpool/domain.h"
 #include "regpool/evict.h"
 #include "regpool/mr.h"
+#include "regpool/threads.h"
 
 #include <malloc.h>
-#include <pthread.h>
 #include <stdatomic.h>
 
 typedef void function(void);
@@ -196,13 +196,10 @@ static void hook_objects(struct ibv_context *context)
 void pin_provider_hook(struct ibv_context *context)
 {
 	static pthread_mutex_t hook_lock = PTHREAD_MUTEX_INITIALIZER;
-	bool taken;
 
-	pthread_mutex_lock(&hook_lock);
-	taken = hook_calls(context);
+	PIN_LOCKED(&hook_lock);
 	hook_objects(context);
-	pthread_mutex_unlock(&hook_lock);
-	if (!taken)
+	if (!hook_calls(context))
 		pin_warn_once("the provider functions of %s are not where libibverbs is known "
 			      "to store them: exclude programs that find ibv_dereg_mr with "
 			      "dlsym, with PINALLOC_PROGRAMS",

@@ -5,6 +5,7 @@
 
 #include "allocator/log.h"
 
+#include <pthread.h>
 #include <signal.h>
 
 /*
@@ -26,6 +27,22 @@ struct pin_shield {
 };
 struct pin_shield pin_shield_begin(void);
 void pin_shield_end(const struct pin_shield *shield);
+
+/* A declaration: locks a mutex to the end of the block. */
+#define PIN_LOCKED(mutex)             \
+	pthread_mutex_t *const locked \
+		__attribute__((cleanup(pin_unlock), unused)) = pin_lock(mutex)
+
+static inline pthread_mutex_t *pin_lock(pthread_mutex_t *mutex)
+{
+	pthread_mutex_lock(mutex);
+	return mutex;
+}
+
+static inline void pin_unlock(pthread_mutex_t *const *mutex)
+{
+	pthread_mutex_unlock(*mutex);
+}
 
 /* That the calling thread holds a mutex, or a rwlock for writing. As glibc knows. */
 #define pin_assert_locked(mutex)   PIN_ASSERT((mutex)->__data.__owner == gettid())

@@ -177,7 +177,7 @@ static void hand_out(struct pin_userpool *pool, struct pin_segment *segment)
 {
 	struct pin_range range = segment->range, piece;
 
-	pthread_mutex_lock(&pool->lock);
+	PIN_LOCKED(&pool->lock);
 	for (; range.start < range.end; range.start = piece.end) {
 		piece = pin_segment_piece_at(segment, range.start);
 		insert(pool, pin_page_of((void *)piece.start),
@@ -186,8 +186,6 @@ static void hand_out(struct pin_userpool *pool, struct pin_segment *segment)
 	segment->of_pool = pool->segments;
 	pool->segments = segment;
 	pool->n_bytes += pin_range_length(segment->range);
-	pthread_mutex_unlock(&pool->lock);
-	pin_live_count((int64_t)pin_range_length(segment->range));
 }
 
 static int add_segment(struct pin_userpool *pool, struct pin_segment_need need)
@@ -214,6 +212,7 @@ static int add_segment(struct pin_userpool *pool, struct pin_segment_need need)
 		return error;
 	}
 	hand_out(pool, segment);
+	pin_live_count((int64_t)pin_range_length(segment->range));
 	return 0;
 }
 

@@ -332,19 +332,16 @@ static void *run_notifier(void *arg)
 int pin_watch_pages(enum pin_watch_kind kind, struct pin_range pages)
 {
 	PIN_SHIELDED;
-	int result;
 
 	/* A child may not know that it is one, if libc did not fork it. */
 	if (getpid() != owner)
 		return -ECHILD;
-	pthread_mutex_lock(&request.lock);
+	PIN_LOCKED(&request.lock);
 	request.kind = kind;
 	request.pages = pages;
 	give_turn(&request.turn, SERVER);
 	await_turn(&request.turn, ASKER);
-	result = request.result;
-	pthread_mutex_unlock(&request.lock);
-	return result;
+	return request.result;
 }
 
 /*
@@ -406,7 +403,7 @@ bool pin_watch_start(void)
 	if (pin_watch_is_on() || !pin_options.watch || (owner && owner != getpid()))
 		return pin_watch_is_on();
 	PIN_SHIELDED;
-	pthread_mutex_lock(&start_lock);
+	PIN_LOCKED(&start_lock);
 	owner = getpid();
 	if (!pin_watch_is_on() && !has_ended && n_asked++ % TIMES_ASKED == 0) {
 		failure = start();
@@ -418,7 +415,6 @@ bool pin_watch_start(void)
 			pin_watch_notify();
 		}
 	}
-	pthread_mutex_unlock(&start_lock);
 	return pin_watch_is_on();
 }
 

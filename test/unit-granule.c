@@ -72,12 +72,13 @@ static void resident(void)
 	memset(p + 3 * PIECE, 1, (N_PAGES - N_PAGES / 21) * PIN_PAGE);
 	ok(!pin_granules_are_resident(at(8, 1)),
 	   "touched granules are not known to be resident before a look");
-	ok(pin_granules_are_bare(at(0, PIECES)), "and are bare");
+	ok(!pin_granules_any(at(0, PIECES), PIN_IS_TOUCHED), "nor to be touched");
 	ok(pin_granules_probe(at(0, PIECES)) == 2, "two are resident, one of them nearly");
-	ok(!pin_granules_are_bare(at(8, 1)) && pin_granules_are_bare(at(9, 2)) &&
+	ok(pin_granules_any(at(8, 1), PIN_IS_TOUCHED) &&
+		   !pin_granules_any(at(9, 2), PIN_IS_TOUCHED) &&
 		   pin_granules_are_resident(at(8, 1)) &&
 		   pin_granules_are_resident(at(11, 1)) && !pin_granules_are_resident(at(8, 4)),
-	   "they are the ones touched, and not bare any more");
+	   "they are the ones touched");
 	ok(!pin_granules_probe(at(0, PIECES)), "they are newly resident once");
 	pin_os_touch((void *)at(20, 1).start, 3 * PIECE);
 	ok(pin_granules_probe(at(19, 3)) == 2 && pin_granules_probe(at(0, PIECES)) == 1,
