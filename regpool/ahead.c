@@ -334,12 +334,10 @@ void pin_ahead_start(void)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static bool runs;
-	int error = 0;
+	int error;
 
 	PIN_LOCKED(&lock);
-	if (!runs)
-		error = pin_thread_start(run_ahead, NULL, "pinalloc");
-	runs = !error;
+	error = pin_thread_start(&runs, run_ahead, NULL, "pinalloc");
 	if (error)
 		pin_warn("cannot start the registration thread: %s; memory is registered when "
 			 "it is first requested",

@@ -58,18 +58,21 @@ static int create(pthread_t *thread, const pthread_attr_t *attributes, void *(*r
 	return pthread_create(thread, attributes, run, arg);
 }
 
-int pin_thread_start(void *(*run)(void *), void *arg, const char *name)
+int pin_thread_start(bool *runs, void *(*run)(void *), void *arg, const char *name)
 {
 	pthread_attr_t attributes;
 	pthread_t thread;
 	int error;
 
+	if (*runs)
+		return 0;
 	pthread_attr_init(&attributes);
 	set_attributes(&attributes);
 	error = create(&thread, &attributes, run, arg);
 	pthread_attr_destroy(&attributes);
 	if (!error)
 		pthread_setname_np(thread, name);
+	*runs = !error;
 	return error;
 }
 

@@ -9,10 +9,10 @@
 #include <signal.h>
 
 /*
- * Starts a detached thread that does not end, is shielded, and is no real-time thread. The name
- * has at most 15 characters. Returns 0 or an errno value.
+ * Starts a detached thread that does not end, is shielded, and is no real-time thread, unless
+ * it runs. The name has at most 15 characters. Returns 0 or an errno value.
  */
-int pin_thread_start(void *(*run)(void *), void *arg, const char *name);
+int pin_thread_start(bool *runs, void *(*run)(void *), void *arg, const char *name);
 
 /*
  * Who has a lock that the watch's reader takes, or an entry BUSY, must not be interrupted: a

@@ -137,14 +137,7 @@ static void *serve_requests(void *arg)
 
 /* --- in the thread that waits for messages --------------------------------------- */
 
-static int start_once(bool *runs, void *(*run)(void *), void *arg, const char *name)
-{
-	int error = *runs ? 0 : pin_thread_start(run, arg, name);
-
-	failed = "a thread cannot be started";
-	*runs = !error;
-	return error;
-}
+#define NO_THREAD "a thread cannot be started"
 
 /*
  * A copy of the table would keep the program's descriptors open. May be repeated after a
@@ -169,15 +162,14 @@ static int set_up(void)
 		if (~api.features & PIN_UFFD_FEATURES)
 			return EINVAL;
 	}
-	return start_once(&has_server, serve_requests, NULL, "pinalloc-range");
+	failed = NO_THREAD;
+	return pin_thread_start(&has_server, serve_requests, NULL, "pinalloc-range");
 }
 
 static int read_message(int fd, struct uffd_msg *text, struct pin_range *pages)
 {
-	ssize_t n_read = has_ended ? 0 : read(fd, text, sizeof *text);
-
-	if (n_read != sizeof *text)
-		return has_ended ? failure : errno;
+	if (read(fd, text, sizeof *text) != sizeof *text)
+		return errno;
 	*pages = (struct pin_range){text->arg.remove.start, text->arg.remove.end};
 	if (text->event == UFFD_EVENT_REMAP)
 		pages->end = pages->start + text->arg.remap.len;
@@ -234,11 +226,13 @@ static void handle_message(enum pin_watch_kind kind)
  */
 static void *run_reader(void *arg)
 {
+	int error;
+
 	do {
 		await_turn(arg, READER);
-		failure = set_up();
+		failure = error = set_up();
 		give_turn(arg, STARTER);
-	} while (failure);
+	} while (error);
 	while (!has_ended) {
 		if (poll(descriptors, PIN_WATCHES, -1) < 0 && errno != EINTR)
 			end_watch(errno);
@@ -377,9 +371,11 @@ static int start(void)
 {
 	static struct turn turn = {STARTER};
 	static bool has_notifier, has_reader;
-	int error = start_once(&has_notifier, run_notifier, NULL, "pinalloc-tell")
-			    ?: start_once(&has_reader, run_reader, &turn, "pinalloc-watch");
+	int error;
 
+	failed = NO_THREAD;
+	error = pin_thread_start(&has_notifier, run_notifier, NULL, "pinalloc-tell")
+			?: pin_thread_start(&has_reader, run_reader, &turn, "pinalloc-watch");
 	if (!error && !has_server) {
 		give_turn(&turn, READER);
 		await_turn(&turn, STARTER);

@@ -26,7 +26,7 @@ uint64_t __real_pin_os_now_ns(void);
 void __real_pin_os_sleep_ms(uint64_t ms);
 void __real_pin_os_wait(_Atomic uint32_t *word, uint32_t seen);
 void __real_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
-int __real_pin_thread_start(void *(*run)(void *), void *arg, const char *name);
+int __real_pin_thread_start(bool *runs, void *(*run)(void *), void *arg, const char *name);
 
 static _Atomic uint64_t stands_at_ns; /* 0: time goes on, and pauses are short */
 static _Atomic uint64_t pause_ms;     /* how long the thread waits at most */
@@ -60,11 +60,11 @@ static bool may_start = true;
 
 static unsigned n_started; /* threads of the library */
 
-int __wrap_pin_thread_start(void *(*run)(void *), void *arg, const char *name)
+int __wrap_pin_thread_start(bool *runs, void *(*run)(void *), void *arg, const char *name)
 {
-	int error = may_start ? __real_pin_thread_start(run, arg, name) : EAGAIN;
+	int error = may_start ? __real_pin_thread_start(runs, run, arg, name) : EAGAIN;
 
-	n_started += !error;
+	n_started = *runs;
 	return error;
 }
 
