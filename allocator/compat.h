@@ -42,4 +42,5 @@ static inline const char *strerrordesc_np(int error)
 #endif
 
 #endif
+
 #endif

@@ -130,6 +130,9 @@ uint32_t pin_os_node(void);
 /* Whether the machine has more than one memory node. */
 bool pin_os_has_nodes(void);
 
+/* Whether the process may read a page, wherever it is. Preserves errno. */
+bool pin_os_may_read(uintptr_t page);
+
 /* Whether the process may have memory of this node. */
 bool pin_os_has_node(uint32_t node);
 

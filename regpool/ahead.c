@@ -154,7 +154,7 @@ static bool is_worked_on(const struct pin_access_set *set)
 static bool has_room(const struct pin_access_set *set, size_t length, size_t paid)
 {
 	return pin_allowance_left(set, (int64_t)length - (int64_t)paid) &&
-	       pin_allowance_has_room(set->domain, length);
+	       pin_allowance_has_room(set->domain->adapter, length);
 }
 
 /*
@@ -232,14 +232,6 @@ static void register_in_all(struct pin_range cell, void *look)
 		register_cell(look, set, cell, false);
 }
 
-static void visit_span(struct look *look, struct pin_range span)
-{
-	if (span.end <= span.start || pin_granules_ensure(span.end))
-		return;
-	look->n_new += pin_granules_probe(span);
-	pin_cells_visit(span, look->cell, register_in_all, look);
-}
-
 static void register_segments(void)
 {
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));) {
@@ -265,10 +257,9 @@ static void count_look(struct look *look)
 static void give_back(struct pin_access_set *set)
 {
 	for (uint32_t i = set->n_entries;
-	     i >= PIN_LISTS && !pin_allowance_has_room(set->domain, 0); i--) {
+	     i >= PIN_LISTS && !pin_allowance_has_room(set->domain->adapter, 0); i--)
 		if (set->regions[i].is_ahead && pin_entry_is_idle(set, &set->entries[i]))
 			pin_entry_evict(set, &set->entries[i]);
-	}
 }
 
 static void look_at_all(struct look *look)
@@ -287,8 +278,14 @@ static void look_at_all(struct look *look)
 	pin_evict_excess(0);
 	look->cell = pin_cells_size(pin_budget_limit());
 	register_segments();
-	for (uint32_t i = is_on ? pin_span_count() : 0; i--;)
-		visit_span(look, pin_range_of_span(pin_span_get(i)));
+	for (uint32_t i = is_on ? pin_span_count() : 0; i--;) {
+		struct pin_range span = pin_range_of_span(pin_span_get(i));
+
+		if (span.end <= span.start || pin_granules_ensure(span.end))
+			continue;
+		look->n_new += pin_granules_probe(span);
+		pin_cells_visit(span, look->cell, register_in_all, look);
+	}
 	look->has_more |= pin_state.ahead != ahead;
 }
 
@@ -300,8 +297,8 @@ static void *run_ahead(void *unused)
 	bool mends = false;
 
 	for (uint32_t seen = 0, now = 0;; seen = now) {
-		uint64_t began = used_ns(), registering = registering_ns;
-		uint64_t time = pin_os_now_ns();
+		uint64_t began = used_ns(), registering = registering_ns,
+			 time = pin_os_now_ns();
 		struct look look = {.is_quiet = time - new_at >= QUIET_NS, .mends = mends};
 
 		now = pin_state_changes();

@@ -50,7 +50,7 @@ size_t pin_domain_withdraw(struct pin_range pages, bool are_replaced)
 /* With the values of PINALLOC_ACCESS. */
 static void log_armed(const struct pin_domain *domain, unsigned access)
 {
-	pin_info("protection domain on %s armed:%s%s%s%s%s%s", domain->device,
+	pin_info("protection domain on %s armed:%s%s%s%s%s%s", domain->adapter->name,
 		 access & IBV_ACCESS_LOCAL_WRITE ? " local" : "",
 		 access & IBV_ACCESS_REMOTE_READ ? " read" : "",
 		 access & IBV_ACCESS_REMOTE_WRITE ? " write" : "",
@@ -74,7 +74,7 @@ static enum pin_reason arm_set(struct pin_domain *domain, struct pin_access_set 
 	if (!set->domain && (!pin_entries_init(set) || pthread_mutex_init(&set->lock, NULL))) {
 		pin_warn_once("no address space for the tables of %s: its requests go to "
 			      "libibverbs; raise ulimit -v",
-			      domain->device);
+			      domain->adapter->name);
 		return PIN_NO_ROOM;
 	}
 	set->access = access;
@@ -134,22 +134,13 @@ enum pin_reason pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_
 	return PIN_SERVED;
 }
 
-size_t pin_domain_largest_mr(void)
-{
-	size_t least = SIZE_MAX;
-
-	for (uint32_t i = 0; i < pin_domain_count(); i++)
-		if (pin_domains[i].pd && pin_domains[i].max_mr_size < least)
-			least = pin_domains[i].max_mr_size;
-	return least;
-}
-
 /* Caller holds the domain's lock, and its MRs are gone or out of reach. */
 static void forget_domain(struct pin_domain *domain)
 {
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
 		atomic_store(&set->armed, false);
 	pin_entries_deregister(domain, PIN_FORGET_ALL);
+	PIN_ASSERT(!domain->registered);
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
 }
 
@@ -181,39 +172,40 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 	return result;
 }
 
+static void end_domain(struct ibv_pd *pd, bool is_there)
+{
+	struct pin_domain *domain = lock_domain(pd);
+
+	if (!domain)
+		return;
+	if (is_there)
+		pin_entries_deregister(domain, PIN_DEREGISTER_ALL);
+	forget_domain(domain);
+	pthread_rwlock_unlock(&domain->lock);
+}
+
 void pin_domain_close(const struct ibv_context *context)
 {
 	PIN_SHIELDED;
 
 	for (uint32_t i = 0; i < pin_domain_count(); i++) {
 		struct ibv_pd *pd = pin_domains[i].pd;
-		struct pin_domain *domain = NULL;
 
 		/*
 		 * pd->context may be freed: another thread may be deallocating a PD of another
 		 * device.
 		 */
 		if (pd && pin_domains[i].context == context)
-			domain = lock_domain(pd);
-		if (!domain)
-			continue;
-		pin_entries_deregister(domain, PIN_DEREGISTER_ALL);
-		forget_domain(domain);
-		pthread_rwlock_unlock(&domain->lock);
+			end_domain(pd, true);
 	}
 }
 
 void pin_domain_notice(struct ibv_pd *pd)
 {
 	PIN_SHIELDED;
-	struct pin_domain *domain;
 
 	pin_fork_handle();
-	domain = lock_domain(pd);
-	if (domain) {
-		forget_domain(domain);
-		pthread_rwlock_unlock(&domain->lock);
-	}
+	end_domain(pd, false);
 	pin_domain_add(pd);
 }
 

@@ -52,46 +52,49 @@ struct pin_domain *pin_domain_search(const struct ibv_pd *pd)
 	return NULL;
 }
 
-/* The device stays the slot's, so that all threads may read its name. */
-static bool init_slot(struct pin_domain *domain, const char *device)
+struct pin_adapter *pin_adapter_of(const struct ibv_context *context)
 {
-	size_t i = (size_t)(domain - pin_domains);
-	pthread_rwlockattr_t attributes;
-	bool failed;
+	static struct pin_adapter unknown = {.room = INT64_MAX};
 
-	if (pin_table_ensure(&access_sets, i + 1))
+	for (uint32_t i = 0; i < pin_domain_count(); i++)
+		if (!strcmp(pin_domains[i].adapter->name, context->device->name))
+			return pin_domains[i].adapter;
+	return &unknown;
+}
+
+/* The adapter stays the slot's, and is that of earlier ones on the same device. */
+static bool init_slot(uint32_t i, const struct ibv_context *context)
+{
+	static struct pin_adapter adapters[PIN_MAX_DOMAINS];
+	struct pin_domain *domain = &pin_domains[i];
+
+	if (i == PIN_MAX_DOMAINS || pin_table_ensure(&access_sets, i + 1))
 		return false;
-
-	pthread_rwlockattr_init(&attributes);
-	pthread_rwlockattr_setkind_np(&attributes,
-				      PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-	failed = pthread_rwlock_init(&domain->lock, &attributes);
-	pthread_rwlockattr_destroy(&attributes);
-	domain->room = INT64_MAX;
-	pin_format(domain->device, sizeof domain->device, "%s", device);
+	domain->lock = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+	domain->adapter = pin_adapter_of(context);
+	if (!*domain->adapter->name) {
+		domain->adapter = &adapters[i];
+		adapters[i].room = INT64_MAX;
+		pin_format(adapters[i].name, sizeof adapters[i].name, "%s",
+			   context->device->name);
+	}
 	domain->access_sets = pin_table_at(&access_sets, struct pin_access_set,
 					   i * PIN_ACCESS_SETS);
-	return !failed;
+	return true;
 }
 
 /*
  * Prefers the slot of an earlier PD on the same device, so that searches stay short and the
  * report adds up. Then a new slot.
  */
-static struct pin_domain *free_slot(const char *device)
+static struct pin_domain *free_slot(const struct ibv_context *context)
 {
 	uint32_t n = atomic_load(&n_used);
 
 	for (uint32_t i = 0; i < n; i++)
-		if (!atomic_load(&pin_domains[i].pd) && !strcmp(pin_domains[i].device, device))
+		if (!pin_domains[i].pd && pin_domains[i].adapter == pin_adapter_of(context))
 			return &pin_domains[i];
-	return n < PIN_MAX_DOMAINS && init_slot(&pin_domains[n], device) ? &pin_domains[n]
-									 : NULL;
-}
-
-const char *pin_domain_device(const struct ibv_context *context)
-{
-	return context && context->device ? context->device->name : "?";
+	return init_slot(n, context) ? &pin_domains[n] : NULL;
 }
 
 void pin_domain_add(struct ibv_pd *pd)
@@ -100,7 +103,7 @@ void pin_domain_add(struct ibv_pd *pd)
 	struct pin_domain *domain;
 
 	PIN_LOCKED(&domains_lock);
-	domain = free_slot(pin_domain_device(pd->context));
+	domain = free_slot(pd->context);
 	if (domain) {
 		/* Where this fails it leaves the zeroes. */
 		pin_ibverbs_of(pd->context)->query_device(pd->context, &attr);

@@ -44,15 +44,9 @@ static void move(struct pin_access_set *set, uint32_t number, enum pin_list list
 	set->regions[list].before = number;
 }
 
-static _Atomic uint32_t *cover_at(struct pin_access_set *set, uintptr_t addr)
+static _Atomic uint32_t *name_at(const struct pin_table *table, uintptr_t addr)
 {
-	return pin_table_at(&set->covering, _Atomic uint32_t, pin_granule_of(addr));
-}
-
-static _Atomic uint32_t *page_at(struct pin_access_set *set, uintptr_t addr)
-{
-	return pin_table_at(&set->in_part, _Atomic uint32_t,
-			    (addr - pin_reserve.base) / PIN_PAGE);
+	return pin_table_at(table, _Atomic uint32_t, (addr - pin_reserve.base) / table->each);
 }
 
 /* The entry that a granule or a page names from now on, or NULL. */
@@ -174,11 +168,6 @@ struct pin_entry *pin_entries_find(struct pin_access_set *set, struct pin_range 
 	return busy;
 }
 
-static bool has_granule(const struct pin_entry *entry, uintptr_t start)
-{
-	return entry->start <= start && entry->start + entry->length >= start + PIN_GRANULE;
-}
-
 void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry)
 {
 	struct pin_range range = pin_entry_range(entry), all = pin_range_granules(range), part;
@@ -186,19 +175,20 @@ void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry)
 
 	pin_assert_locked(&set->lock);
 	for (uintptr_t g = all.start; g < all.end; g += PIN_GRANULE) {
-		struct pin_entry *other = &set->entries[*cover_at(set, g)];
-		bool is_whole = has_granule(entry, g);
-		struct pin_entry *named = is_whole ? NULL : entry;
+		_Atomic uint32_t *cover = name_at(&set->covering, g);
+		struct pin_range other = pin_entry_range(&set->entries[*cover]);
+		struct pin_range granule = {g, g + PIN_GRANULE};
+		bool is_whole = pin_range_has(range, granule);
 
 		/* One that has all of it, and this one, is found instead. */
-		if (other->n_found && pin_range_has(pin_entry_range(other), range))
+		if (*cover && pin_range_has(other, range))
 			continue;
-		if (is_whole || !has_granule(other, g))
-			set_cover(set, cover_at(set, g), entry);
-		part = pin_range_common(range, (struct pin_range){g, g + PIN_GRANULE});
-		slot = page_at(set, part.start);
+		if (is_whole || !pin_range_has(other, granule))
+			set_cover(set, cover, entry);
+		part = pin_range_common(range, granule);
+		slot = name_at(&set->in_part, part.start);
 		for (uintptr_t p = part.start; p < part.end; p += PIN_PAGE)
-			set_cover(set, slot++, named);
+			set_cover(set, slot++, is_whole ? NULL : entry);
 	}
 }
 
@@ -209,10 +199,10 @@ static void unpublish_entry(struct pin_access_set *set, struct pin_entry *entry)
 	uint32_t number = number_of(set, entry);
 
 	for (uintptr_t p = range.start; p < range.end && entry->n_found; p += PIN_PAGE) {
-		if (*cover_at(set, p) == number)
-			set_cover(set, cover_at(set, p), NULL);
-		if (*page_at(set, p) == number)
-			set_cover(set, page_at(set, p), NULL);
+		if (*name_at(&set->covering, p) == number)
+			set_cover(set, name_at(&set->covering, p), NULL);
+		if (*name_at(&set->in_part, p) == number)
+			set_cover(set, name_at(&set->in_part, p), NULL);
 	}
 	PIN_ASSERT(!entry->n_found);
 }
@@ -278,10 +268,8 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 	/* From here on who replaces pages finds the entry. */
 	if (pin_granules_any(range, PIN_IS_REPLACED) || pin_granules_ensure(range.end) ||
 	    pin_table_ensure(&set->covering, n) ||
-	    pin_table_ensure(&set->in_part, n * (PIN_GRANULE / PIN_PAGE)))
-		return NULL;
-	number = unused_number(set);
-	if (!number)
+	    pin_table_ensure(&set->in_part, n * (PIN_GRANULE / PIN_PAGE)) ||
+	    !(number = unused_number(set)))
 		return NULL;
 	entry = &set->entries[number];
 	move(set, number, PIN_OTHERS);
@@ -299,7 +287,10 @@ void pin_entry_narrow(struct pin_access_set *set, struct pin_entry *entry,
 	set_range(set, entry, range);
 }
 
-/* Caller holds the set's lock. Changes an entry from READY to BUSY if it has no users. */
+/*
+ * Caller holds the set's lock. Changes an entry from READY to BUSY if it has no users, so that
+ * look-ups no longer find it.
+ */
 static bool claim(struct pin_access_set *set, struct pin_entry *entry)
 {
 	uint32_t state = PIN_ENTRY_READY;
@@ -312,23 +303,22 @@ static bool claim(struct pin_access_set *set, struct pin_entry *entry)
 		return false;
 	}
 	move(set, number_of(set, entry), PIN_OTHERS);
+	unpublish_entry(set, entry);
 	return true;
 }
 
-void pin_entries_note_error(const char *device, int error)
+void pin_entries_note_error(const struct pin_adapter *adapter, int error)
 {
-	struct pin_access_set *set = NULL;
+	const struct pin_range all = {0, UINTPTR_MAX};
 
-	if (error == EIO) {
-		PIN_SHIELDED;
-
-		while ((set = pin_access_set_next(NULL, set)))
-			if (!strcmp(set->domain->device, device)) {
-				set->n_needed = PIN_IN_USE - 1;
-				pin_entries_withdraw(set, (struct pin_range){0, UINTPTR_MAX},
-						     NULL);
-			}
-	}
+	if (error != EIO)
+		return;
+	PIN_SHIELDED;
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
+		if (set->domain->adapter == adapter) {
+			set->n_needed = PIN_IN_USE - 1;
+			pin_entries_withdraw(set, all, NULL);
+		}
 }
 
 void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t state)
@@ -340,7 +330,7 @@ void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t
 	PIN_ASSERT(entry->state == PIN_ENTRY_BUSY && !entry->n_found);
 	if (!state) {
 		unlink_entry(set, entry);
-		set->domain->ahead -= region->is_ahead ? entry->length : 0;
+		set->domain->adapter->ahead -= region->is_ahead ? entry->length : 0;
 		region->pays = 0;
 	}
 	set_state_and_wake(entry, state);
@@ -356,7 +346,7 @@ static bool deregister_entry(struct pin_access_set *set, struct pin_entry *entry
 	int error = pin_register_deregister(set->domain, pin_region_of(set, entry)->mr,
 					    pin_entry_range(entry));
 
-	pin_entries_note_error(set->domain->device, error);
+	pin_entries_note_error(set->domain->adapter, error);
 	pin_entry_end(set, entry, error ? before : 0);
 	return !error;
 }
@@ -417,8 +407,6 @@ size_t pin_entry_evict(struct pin_access_set *set, struct pin_entry *entry)
 
 	pthread_mutex_lock(&set->lock);
 	claimed = claim(set, entry);
-	if (claimed)
-		unpublish_entry(set, entry);
 	pthread_mutex_unlock(&set->lock);
 	return claimed && deregister_entry(set, entry, PIN_ENTRY_READY) ? n_bytes : 0;
 }

@@ -194,7 +194,7 @@ void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range,
  * sets are in use again with the next request that is registered; the first set is at the next
  * look of the registrar, unless that has failed once. Preserves errno.
  */
-void pin_entries_note_error(const char *device, int error);
+void pin_entries_note_error(const struct pin_adapter *adapter, int error);
 
 /*
  * Deregisters the entries that no look-up finds, unless they have users: then a later call

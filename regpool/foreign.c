@@ -233,8 +233,10 @@ void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
 		begin_foreign(it);
 }
 
-static void invalidate(struct pin_range range, const void *caller)
+void pin_foreign_invalidate(struct pin_range range, const void *caller)
 {
+	if (!pin_listeners_find())
+		return;
 	atomic_fetch_add(&pin_watched.invalidated, 1);
 	pin_listeners_invalidate(range.start, range.end - range.start, caller);
 	if (pin_listeners_insert_later(caller))
@@ -248,14 +250,8 @@ void pin_foreign_end(struct pin_foreign *it)
 
 	pin_listeners_note_kept(is_kept ? it->range : (struct pin_range){0, 0}, it->messages);
 	if (!is_kept && it->how != PIN_LEFT_ALONE)
-		invalidate(it->range, it->caller);
+		pin_foreign_invalidate(it->range, it->caller);
 	else if (is_kept && it->kind == PIN_WATCH_FOREIGN)
 		atomic_fetch_add(&pin_watched.ranges, 1);
 	errno = error;
-}
-
-void pin_foreign_invalidate_heap(const void *addr, size_t length, const void *caller)
-{
-	if (pin_listeners_find())
-		invalidate(pin_range_of(addr, length), caller);
 }

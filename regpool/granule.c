@@ -7,10 +7,7 @@
 #include "allocator/resident.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* Granules looked at in one call. */
 #define BATCH	  128
@@ -23,9 +20,8 @@ static struct pin_table pins = PIN_TABLE(uint32_t, SIZE_MAX, PIN_PAGE);
 
 int pin_granules_ensure(uintptr_t end)
 {
-	if (pin_table_ensure(&pins, (end - pin_reserve.base) / PIN_PAGE))
-		return -ENOMEM;
-	return pin_table_ensure(&granules, pin_granule_of(end - 1) + 1);
+	return pin_table_ensure(&pins, (end - pin_reserve.base) / PIN_PAGE)
+		       ?: pin_table_ensure(&granules, pin_granule_of(end - 1) + 1);
 }
 
 static _Atomic uint32_t *flags_at(size_t granule)
@@ -117,20 +113,6 @@ void pin_granules_forget(uint32_t flags)
 
 	for (size_t i = 0; i < n; i++)
 		atomic_fetch_and(flags_at(i), ~flags);
-}
-
-/*
- * The kernel reads the mask before it looks at what to do with it, and that is nothing: it
- * knows no such thing. Nothing becomes resident that was not.
- */
-bool pin_granules_may_be_read(uintptr_t page)
-{
-	int error = errno;
-	bool may = syscall(SYS_rt_sigprocmask, -1, page, NULL, _NSIG / 8) != -1 ||
-		   errno != EFAULT;
-
-	errno = error;
-	return may;
 }
 
 void pin_granules_note_unpinnable(struct pin_range range)

@@ -69,9 +69,6 @@ void pin_granules_note_unpinnable(struct pin_range range);
  */
 size_t pin_granules_count_pins(struct pin_range range, int n);
 
-/* Whether the process may read a page, wherever it is. */
-bool pin_granules_may_be_read(uintptr_t page);
-
 /*
  * Marks granules in which the program has replaced pages. Parts of [start, start + length) may
  * be outside the heap. Returns how many bytes are newly marked, in whole granules.

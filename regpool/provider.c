@@ -128,23 +128,13 @@ struct tables {
 static struct pin_table all = PIN_TABLE(struct tables, 65536, 0);
 static _Atomic size_t n_all;
 
+/* Those of a context, or the next ones, which have none. */
 static struct tables *tables_of(const struct ibv_context *context)
 {
-	for (size_t i = 0; i < n_all; i++)
-		if (pin_table_at(&all, struct tables, i)->context == context)
-			return pin_table_at(&all, struct tables, i);
-	return NULL;
-}
+	struct tables *its = pin_table_at(&all, struct tables, 0);
 
-static struct tables *new_tables(const struct ibv_context *context)
-{
-	struct tables *its;
-
-	if (pin_table_ensure(&all, n_all + 1))
-		return NULL;
-	its = pin_table_at(&all, struct tables, n_all);
-	its->context = context;
-	n_all++;
+	for (size_t i = 0; i < n_all && its->context != context; i++)
+		its++;
 	return its;
 }
 
@@ -171,13 +161,15 @@ static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 static void hook_objects(struct ibv_context *context)
 {
 	struct verbs_context *extended = verbs_get_ctx(context);
-	struct tables *its = tables_of(context);
+	struct tables *its;
 
-	its = its ? its : new_tables(context);
-	if (!its) {
+	if (pin_table_ensure(&all, n_all + 1)) {
 		pin_warn_once("no memory to help with the objects of another context");
 		return;
 	}
+	its = tables_of(context);
+	n_all += !its->context;
+	its->context = context;
 	if (context->ops.alloc_mw && context->ops.alloc_mw != alloc_mw) {
 		its->alloc_mw = context->ops.alloc_mw;
 		context->ops.alloc_mw = alloc_mw;

@@ -16,6 +16,11 @@ static inline bool pin_range_has(struct pin_range range, struct pin_range other)
 	return range.start <= other.start && range.end >= other.end;
 }
 
+static inline bool pin_range_has_address(struct pin_range range, uintptr_t addr)
+{
+	return addr >= range.start && addr < range.end;
+}
+
 static inline bool pin_range_meets(struct pin_range range, struct pin_range other)
 {
 	return range.start < other.end && other.start < range.end;

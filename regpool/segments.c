@@ -28,12 +28,11 @@ void pin_segments_remove(struct pin_segment *segment)
 
 bool pin_segments_meet(struct pin_range range)
 {
-	bool meets = false;
-
 	PIN_LOCKED(&lock);
 	for (struct pin_segment *it = segments; it; it = it->next)
-		meets |= pin_range_meets(it->range, range);
-	return meets;
+		if (pin_range_meets(it->range, range))
+			return true;
+	return false;
 }
 
 bool pin_segments_find_piece(struct pin_range range, struct pin_range *piece)

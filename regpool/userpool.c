@@ -63,12 +63,18 @@ static void give_back(struct pin_segment *segment)
 	free(segment);
 }
 
-/* Borders of pages are borders of memory regions: some adapters take no part of a page. */
+/*
+ * What the adapters of all known domains take in one memory region. Borders of pages are
+ * borders of memory regions: some adapters take no part of a page.
+ */
 static size_t piece_for(size_t page_size)
 {
-	size_t most = pin_domain_largest_mr();
-	size_t page = most < page_size ? PIN_GRANULE : page_size;
+	size_t most = SIZE_MAX, page;
 
+	for (uint32_t i = 0; i < pin_domain_count(); i++)
+		if (pin_domains[i].pd && pin_domains[i].max_mr_size < most)
+			most = pin_domains[i].max_mr_size;
+	page = most < page_size ? PIN_GRANULE : page_size;
 	most = PIN_ALIGN_DOWN(most, page ? page : PIN_GRANULE);
 	return most ? most : PIN_GRANULE;
 }
@@ -93,8 +99,9 @@ static struct pin_segment *take_segment(size_t piece, struct pin_segment_need *n
 	return segment;
 }
 
-/* --- slices: the caller holds the pool's lock --------------------------------------- */
+/* --- slices ------------------------------------------------------------------------- */
 
+/* The caller of these two holds the pool's lock. */
 static void insert(struct pin_userpool *pool, uint32_t page, uint32_t n_pages)
 {
 	pin_page(page)->length = pin_page(page + n_pages - 1)->length = n_pages;
@@ -116,7 +123,7 @@ static void *cut(struct pin_userpool *pool, size_t n_bytes, size_t alignment)
 {
 	uint32_t n_pages = pin_pages_for(n_bytes), page = 0, at, end;
 
-	pin_assert_locked(&pool->lock);
+	PIN_LOCKED(&pool->lock);
 	alignment = alignment > PIN_UNIT ? alignment >> PIN_UNIT_SHIFT : 1;
 	if (n_pages && alignment <= UINT32_MAX)
 		page = pin_fit_find(&pool->uncut, n_pages, (uint32_t)alignment);
@@ -134,26 +141,19 @@ static void *cut(struct pin_userpool *pool, size_t n_bytes, size_t alignment)
 	return pin_page_at(at);
 }
 
-/* The piece of the pool that the address is in; empty if there is none. */
-static struct pin_range piece_of(const struct pin_userpool *pool, const void *p)
-{
-	const struct pin_segment *it = pool->segments;
-	struct pin_range at = {(uintptr_t)p, (uintptr_t)p + 1};
-
-	while (it && !pin_range_has(it->range, at))
-		it = it->of_pool;
-	return it ? pin_segment_piece_at(it, at.start) : (struct pin_range){0, 0};
-}
-
 /* Merges with memory beside it that is in no slice, within the piece. */
 static int uncut(struct pin_userpool *pool, void *slice)
 {
-	struct pin_range piece = piece_of(pool, slice);
-	uint32_t page = pin_page_of(slice), n_pages, first, end, before;
+	uint32_t page = pin_page_of(slice), n_pages, first, end;
+	const struct pin_segment *it;
+	struct pin_range piece;
 
-	if (!piece.end || (uintptr_t)slice % PIN_UNIT ||
-	    pin_pages.kinds[page] != PIN_KIND_SLICE)
+	PIN_LOCKED(&pool->lock);
+	for (it = pool->segments; it && !pin_range_has_address(it->range, (uintptr_t)slice);)
+		it = it->of_pool;
+	if (!it || (uintptr_t)slice % PIN_UNIT || pin_pages.kinds[page] != PIN_KIND_SLICE)
 		return -EINVAL;
+	piece = pin_segment_piece_at(it, (uintptr_t)slice);
 	first = pin_page_of((void *)piece.start);
 	end = pin_page_of((void *)(piece.end - 1)) + 1;
 	n_pages = pin_page(page)->length;
@@ -161,8 +161,7 @@ static int uncut(struct pin_userpool *pool, void *slice)
 	if (page + n_pages < end && pin_pages.kinds[page + n_pages] == PIN_KIND_UNCUT)
 		n_pages += delete (pool, page + n_pages);
 	if (page > first && pin_pages.kinds[page - 1] == PIN_KIND_UNCUT) {
-		before = pin_page(page - 1)->length;
-		page -= before;
+		page -= pin_page(page - 1)->length;
 		n_pages += delete (pool, page);
 	}
 	insert(pool, page, n_pages);
@@ -284,9 +283,7 @@ int pin_userpool_alloc(struct pin_userpool *pool, size_t n_bytes, size_t alignme
 	if (PIN_UNLIKELY(n_bytes > pool->piece))
 		return -EFBIG;
 	do {
-		pthread_mutex_lock(&pool->lock);
 		*slice = cut(pool, n_bytes, alignment);
-		pthread_mutex_unlock(&pool->lock);
 		if (PIN_LIKELY(*slice))
 			return 0;
 		error = pool->options.grows ? grow(pool, n_bytes, alignment) : -ENOMEM;
@@ -300,9 +297,7 @@ int pin_userpool_free(struct pin_userpool *pool, void *slice)
 
 	if (PIN_UNLIKELY(pin_state_off() == PIN_CHILD))
 		return -ENOTSUP;
-	pthread_mutex_lock(&pool->lock);
 	error = uncut(pool, slice);
-	pthread_mutex_unlock(&pool->lock);
 	if (PIN_UNLIKELY(error))
 		pin_warn_once("pinalloc_pool_free: %p is no slice of this pool that is in use; "
 			      "it was freed before, or is not the pool's",
@@ -312,14 +307,9 @@ int pin_userpool_free(struct pin_userpool *pool, void *slice)
 
 int pin_userpool_destroy(struct pin_userpool *pool)
 {
-	bool is_used;
-
 	if (pin_state_off() == PIN_CHILD)
 		return -ENOTSUP;
-	pthread_mutex_lock(&pool->lock);
-	is_used = pool->n_slices > 0;
-	pthread_mutex_unlock(&pool->lock);
-	if (is_used)
+	if (pool->n_slices)
 		return -EBUSY;
 	delete_pool(pool);
 	return 0;
@@ -340,27 +330,26 @@ static void extend_to_span_start(struct pin_range *range)
 		range->start = start;
 }
 
-/* Returns why there is no reserve, or NULL. */
-static const char *reserve(struct pin_segment_need *need)
+static bool reserve(struct pin_segment_need *need)
 {
 	struct pin_segment *segment = take_segment(piece_for(0), need);
+	bool is_there;
 	void *start;
-	int error;
 
 	if (!segment)
-		return "there is not enough memory; reserve less";
+		return false;
 	start = (void *)segment->range.start;
 	extend_to_span_start(&segment->range);
 	pin_segments_add(segment);
-	error = pin_touch(start, need->n_bytes, need->node, 0);
+	is_there = !pin_touch(start, need->n_bytes, need->node, 0);
 	pin_segment_give(start, need->n_bytes);
-	if (!error) {
+	if (is_there) {
 		pin_ahead_add_segment(segment);
-		return NULL;
+	} else {
+		pin_segments_remove(segment);
+		free(segment);
 	}
-	pin_segments_remove(segment);
-	free(segment);
-	return "the kernel has less memory for this process; reserve less";
+	return is_there;
 }
 
 /* All or nothing: part of the reserve would not keep the promise. */
@@ -371,13 +360,12 @@ static void preallocate(void)
 		.node = PIN_NODE_HERE,
 	};
 	bool fits = need.n_bytes <= pin_budget_limit();
-	const char *why_not = fits ? reserve(&need)
-				   : "less may be pinned; raise ulimit -l or "
-				     "PINALLOC_MAX_PINNED, or reserve less";
 
-	if (why_not)
-		pin_warn("PINALLOC_PREALLOC: %s of heap are not reserved: %s",
-			 PIN_SIZE(need.n_bytes), why_not);
+	if (!fits || !reserve(&need))
+		pin_warn("PINALLOC_PREALLOC: %s of heap are not reserved: %s or reserve less",
+			 PIN_SIZE(need.n_bytes),
+			 fits ? "there is not enough memory; add memory,"
+			      : "less may be pinned; raise ulimit -l or PINALLOC_MAX_PINNED,");
 }
 
 void pin_userpool_preallocate(void)

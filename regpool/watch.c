@@ -59,7 +59,6 @@ static struct {
 static struct {
 	struct turn turn;
 	enum pin_watch_kind kind;
-	struct uffd_msg text;
 	struct pin_range pages;
 	size_t n_withdrawn; /* bytes of the heap that have lost their keys by it */
 } message = {.turn = {NOTIFIER}};
@@ -166,14 +165,13 @@ static int set_up(void)
 	return pin_thread_start(&has_server, serve_requests, NULL, "pinalloc-range");
 }
 
-static int read_message(int fd, struct uffd_msg *text, struct pin_range *pages)
+static struct pin_range pages_of(const struct uffd_msg *text)
 {
-	if (read(fd, text, sizeof *text) != sizeof *text)
-		return errno;
-	*pages = (struct pin_range){text->arg.remove.start, text->arg.remove.end};
-	if (text->event == UFFD_EVENT_REMAP)
-		pages->end = pages->start + text->arg.remap.len;
-	return 0;
+	uintptr_t start = text->arg.remove.start;
+
+	return (struct pin_range){start, text->event == UFFD_EVENT_REMAP
+						 ? start + text->arg.remap.len
+						 : text->arg.remove.end};
 }
 
 static struct pin_range whole_heap(void)
@@ -198,21 +196,24 @@ static void end_watch(int error)
  */
 static void handle_message(enum pin_watch_kind kind)
 {
-	int error;
+	struct uffd_msg text;
 
 	atomic_fetch_add(&pin_watch_arrived[kind], 1);
 	message.kind = kind;
 	give_notifier(MESSAGE);
 	await_turn(&message.turn, READER);
 	atomic_store(&pin_watch_pending, kind == PIN_WATCH_HEAP);
-	error = read_message(descriptors[kind].fd, &message.text, &message.pages);
-	if (!error && kind == PIN_WATCH_HEAP)
-		message.n_withdrawn = pin_hooks.withdraw_keys(message.pages, true);
-	else if (!error)
-		pin_hook(settle_foreign, message.pages,
-			 message.text.event == UFFD_EVENT_REMOVE);
-	else if (error != EAGAIN)
-		end_watch(error);
+	if (read(descriptors[kind].fd, &text, sizeof text) != sizeof text) {
+		if (errno != EAGAIN)
+			end_watch(errno);
+	} else {
+		message.pages = pages_of(&text);
+		if (kind == PIN_WATCH_HEAP)
+			message.n_withdrawn = pin_hooks.withdraw_keys(message.pages, true);
+		else
+			pin_hook(settle_foreign, message.pages,
+				 text.event == UFFD_EVENT_REMOVE);
+	}
 	atomic_store(&pin_watch_pending, false);
 	pin_os_wake(&pin_watch_pending);
 	atomic_fetch_add(&pin_watch_settled[kind], 1);
