@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Functions that glibc before 2.35 lacks. config.h ends with this. */
-#ifndef PIN_COMPAT_H
-#define PIN_COMPAT_H
+#pragma once
 
 #ifndef __cplusplus
 
@@ -39,8 +38,6 @@ static inline const char *strerrordesc_np(int error)
 {
 	return error >= 0 && error < sys_nerr ? sys_errlist[error] : "Unknown error";
 }
-#endif
-
 #endif
 
 #endif

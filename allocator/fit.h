@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Free runs by length, of run maps and of pools. The caller has a lock. */
-#ifndef PIN_FIT_H
-#define PIN_FIT_H
+#pragma once
 
 #include "allocator/pages.h"
 
@@ -32,5 +31,3 @@ uint32_t pin_fit_find(const struct pin_fit *fit, uint32_t n_pages, uint32_t alig
  * what is aligned, and the heap need not begin so.
  */
 uint64_t pin_fit_aligned(uint32_t page, uint32_t alignment);
-
-#endif

@@ -6,8 +6,7 @@
  * Detected are pointers outside of the heap, pointers to pages where no large block in use
  * begins, and pointers to small blocks whose pages jemalloc has given back.
  */
-#ifndef PIN_MISUSE_H
-#define PIN_MISUSE_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -16,5 +15,3 @@ _Noreturn void pin_misuse_end(const void *p, bool frees, const char *function,
 			      const void *caller);
 _Noreturn void pin_misuse_end_size(const void *p, size_t size, size_t given,
 				   const char *function, const void *caller);
-
-#endif

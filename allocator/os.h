@@ -6,8 +6,7 @@
  * All functions are thread-safe and async-signal-safe, never allocate, and but for
  * pin_os_map_file() and pin_os_write_memory() preserve errno.
  */
-#ifndef PIN_OS_H
-#define PIN_OS_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -167,5 +166,3 @@ uint64_t pin_os_now_ns(void);
 
 /* Sleeps for `ms` milliseconds, or until a signal handler has run. */
 void pin_os_sleep_ms(uint64_t ms);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * A page here is 4 KiB, whatever the kernel's pages are.
  */
-#ifndef PIN_PAGES_H
-#define PIN_PAGES_H
+#pragma once
 
 #include "allocator/base.h"
 #include "allocator/reserve.h"
@@ -153,5 +152,3 @@ struct pin_range {
  * threads may be freeing it meanwhile. Takes a step for each page. Lock-free.
  */
 struct pin_range pin_block_at_or_below(uintptr_t addr, uintptr_t least);
-
-#endif

@@ -5,8 +5,7 @@
  * an address is in it, and the heap is only a few kernel mappings. (With hugetlb pages, which
  * the kernel does not merge, each growth step is one.)
  */
-#ifndef PIN_RESERVE_H
-#define PIN_RESERVE_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -90,5 +89,3 @@ int pin_table_ensure(struct pin_table *table, size_t n);
  * macro, so that fast look-ups use a constant size.
  */
 #define pin_table_at(table, type, i) ((type *)(void *)(table)->base + (i))
-
-#endif

@@ -13,8 +13,7 @@
  *
  * Nothing here allocates or calls jemalloc. All functions need the map's lock.
  */
-#ifndef PIN_RUNS_H
-#define PIN_RUNS_H
+#pragma once
 
 #include "allocator/fit.h"
 #include "allocator/huge.h"
@@ -95,5 +94,3 @@ void pin_run_cut(uint32_t page, uint32_t at, uint32_t n_pages, size_t *n_used);
  * what the heap grows. Returns whether that worked.
  */
 bool pin_run_extend(uint32_t page, uint32_t n_pages, size_t *n_used);
-
-#endif

@@ -10,8 +10,7 @@
  * An access set is in use once its fourth request had to be registered, or if it is the first
  * one and the registrar has looked four times. Nothing is registered ahead in others.
  */
-#ifndef PIN_AHEAD_H
-#define PIN_AHEAD_H
+#pragma once
 
 #include "regpool/granule.h"
 
@@ -49,5 +48,3 @@ void pin_ahead_add_set(struct pin_access_set *set);
 
 /* Call when a segment has been touched: registers it in all sets that are armed. */
 void pin_ahead_add_segment(struct pin_segment *segment);
-
-#endif

@@ -23,8 +23,7 @@
  * region gives way to is paid for by requests that have used a large part of it. With
  * pinalloc_enable(3) it begins anew.
  */
-#ifndef PIN_BUDGET_H
-#define PIN_BUDGET_H
+#pragma once
 
 #include "regpool/domains.h"
 #include "regpool/granule.h"
@@ -66,5 +65,3 @@ void pin_allowance_note_error(struct pin_adapter *adapter, int error);
 
 /* The program has registered so many bytes there itself, or deregistered if negative. */
 void pin_allowance_note_own(struct pin_adapter *adapter, int64_t n_bytes);
-
-#endif

@@ -11,8 +11,7 @@
  * Unless noted otherwise the functions are thread-safe, and must not be called from inside
  * malloc or a signal handler.
  */
-#ifndef PIN_DOMAIN_H
-#define PIN_DOMAIN_H
+#pragma once
 
 #include "allocator/options.h"
 #include "regpool/domains.h"
@@ -71,5 +70,3 @@ int pin_domain_enable(struct ibv_pd *pd, unsigned access);
  * -ENOENT if the domain is not armed.
  */
 int pin_domain_disarm(struct ibv_pd *pd);
-
-#endif

@@ -7,8 +7,7 @@
  * The lock of domains.c and a domain's own lock are never held together. Reading keys
  * takes no lock, and none of these locks is taken under a lock of jemalloc.
  */
-#ifndef PIN_DOMAINS_H
-#define PIN_DOMAINS_H
+#pragma once
 
 #include "allocator/reserve.h"
 #include "regpool/ibverbs.h"
@@ -155,5 +154,3 @@ struct pin_adapter *pin_adapter_of(const struct ibv_context *context);
 
 /* Forgets all PDs, in a forked child. Async-signal-safe. */
 void pin_domain_forget_all(void);
-
-#endif

@@ -28,8 +28,7 @@
  * may be taken under the domain's lock, not the other way round. Who holds it or has an entry
  * BUSY is shielded (threads.h), but for threads of the library.
  */
-#ifndef PIN_ENTRIES_H
-#define PIN_ENTRIES_H
+#pragma once
 
 #include "regpool/range.h"
 #include "regpool/state.h"
@@ -216,5 +215,3 @@ enum pin_deregister {
  * have gone, too. Caller holds the domain's lock.
  */
 void pin_entries_deregister(struct pin_domain *domain, enum pin_deregister what);
-
-#endif

@@ -10,8 +10,7 @@
  * same beside few and many. If none of these is idle, it looks at what each lane has put last,
  * and if that is not either, at all.
  */
-#ifndef PIN_EVICT_H
-#define PIN_EVICT_H
+#pragma once
 
 #include "regpool/domains.h"
 
@@ -78,5 +77,3 @@ bool pin_retry_evict(struct pin_retry *retry, int error);
  * limit have been lowered. Returns whether there is room. Preserves errno.
  */
 bool pin_evict_excess(size_t n_bytes);
-
-#endif

@@ -15,8 +15,7 @@
  *
  * Thread-safe. Must not be called from inside malloc or a signal handler.
  */
-#ifndef PIN_FOREIGN_H
-#define PIN_FOREIGN_H
+#pragma once
 
 #include "regpool/watch.h"
 
@@ -41,5 +40,3 @@ void pin_foreign_settle(struct pin_range pages, bool is_discarded);
 
 /* Invalidates a registration, as of the heap one that was served while pages were replaced. */
 void pin_foreign_invalidate(struct pin_range range, const void *caller);
-
-#endif

@@ -4,8 +4,7 @@
  * whether one of them cannot be pinned, and whether the program has replaced any; and of each
  * page how many memory regions have it. All of it is lock-free.
  */
-#ifndef PIN_GRANULE_TABLE_H
-#define PIN_GRANULE_TABLE_H
+#pragma once
 
 #include "allocator/reserve.h"
 #include "allocator/span.h"
@@ -74,5 +73,3 @@ size_t pin_granules_count_pins(struct pin_range range, int n);
  * be outside the heap. Returns how many bytes are newly marked, in whole granules.
  */
 size_t pin_granules_mark_replaced(uintptr_t start, size_t length);
-
-#endif

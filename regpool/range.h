@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Ranges of addresses: what they have, meet, and round to. */
-#ifndef PIN_RANGE_H
-#define PIN_RANGE_H
+#pragma once
 
 #include "allocator/pages.h"
 
@@ -46,5 +45,3 @@ static inline struct pin_range pin_range_granules(struct pin_range range)
 	return (struct pin_range){PIN_ALIGN_DOWN(range.start, PIN_GRANULE),
 				  PIN_ALIGN_UP(range.end, PIN_GRANULE)};
 }
-
-#endif

@@ -3,8 +3,7 @@
  * State of the whole library: whether registration works, its counters, how much is registered,
  * and a change counter that the registrar sleeps on.
  */
-#ifndef PIN_STATE_H
-#define PIN_STATE_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -149,5 +148,3 @@ void pin_state_update_peak(_Atomic size_t *level, _Atomic size_t *peak);
 
 /* Number of requests that went to libibverbs, for any reason. */
 uint64_t pin_state_passed(void);
-
-#endif

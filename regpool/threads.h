@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The library's own threads, and what may interrupt the program's. */
-#ifndef PIN_THREADS_H
-#define PIN_THREADS_H
+#pragma once
 
 #include "allocator/log.h"
 
@@ -60,5 +59,3 @@ static inline void pin_unlock(pthread_mutex_t *const *mutex)
  * -ENOMEM if the kernel has no memory for it. Must not be called from inside malloc.
  */
 int pin_touch(void *start, size_t n_bytes, uint32_t node, unsigned n_threads);
-
-#endif
