@@ -370,6 +370,17 @@ static void beside(void)
 	pin_ibverbs_replace(real);
 }
 
+/* What it registers to ask the adapter is given back. */
+static void asked_again(void)
+{
+	const struct pin_adapter *its = pin_domain_find(case_pd())->adapter;
+	int64_t before = its->room;
+
+	case_do("rereg:ENOSYS a>100,7!ENOSYS rereg:0");
+	must(before < INT64_MAX && its->room == before, "it takes %zu bytes",
+	     (size_t)(before - its->room));
+}
+
 /* The thread's helper shall not be found running, which a sanitizer would report. */
 static void end_thread(void)
 {
@@ -457,6 +468,8 @@ static const struct test_case cases[] = {
 	{"of what an adapter has room for half is registered ahead, and more as others leave",
 	 ARMED "b=f,64m limit:1c+1p+65m touch:3c,1c change until:bytes=64g+64m+1p lacks:3c "
 	       "limit:none hour bytes=64g+64m+1p -b until:bytes=80g+1p"},
+	{"a re-registration that fails takes no room",
+	 "eager unable a=0,64 limit:1p b=f,64m!ENOMEM limit:none call", NULL, asked_again},
 	{"all of that may be in use, and as much is left to requests",
 	 ARMED "limit:1c+1p touch:0,6c change until:bytes=64g+1p hold:60,12g,0,64 "
 	       "finish b=f,120m"},
