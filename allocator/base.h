@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Macros and constants that every file uses. This header has no code and no state. */
-#ifndef PIN_BASE_H
-#define PIN_BASE_H
+#pragma once
 
 #include <errno.h>
 #include <stdbool.h>
@@ -72,5 +71,3 @@
  */
 #define PIN_GRANULE_SHIFT 21
 #define PIN_GRANULE	  ((size_t)1 << PIN_GRANULE_SHIFT)
-
-#endif

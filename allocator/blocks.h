@@ -6,8 +6,7 @@
  *
  * All functions are thread-safe. Blocks given to them must be blocks in use.
  */
-#ifndef PIN_BLOCKS_H
-#define PIN_BLOCKS_H
+#pragma once
 
 #include "allocator/jemalloc.h"
 #include "allocator/pages.h"
@@ -108,5 +107,3 @@ static inline void pin_free(void *p)
 	else
 		pin_free_large(p);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef PIN_CGROUP_H
-#define PIN_CGROUP_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -29,5 +28,3 @@ void pin_cgroup_find(struct pin_cgroup *cgroup);
 
 /* The limit. While another thread reads it, the last one that was read. */
 size_t pin_cgroup_limit(void);
-
-#endif

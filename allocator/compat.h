@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Functions that glibc before 2.35 lacks. config.h ends with this. */
-#ifndef PIN_COMPAT_H
-#define PIN_COMPAT_H
+#pragma once
 
 #ifndef __cplusplus
 
@@ -41,5 +40,4 @@ static inline const char *strerrordesc_np(int error)
 }
 #endif
 
-#endif
 #endif

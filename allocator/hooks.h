@@ -6,8 +6,7 @@
  * No hook may allocate, take a lock under which something allocates, or wait for a thread that
  * may be allocating, unless it says so here: most are called inside malloc.
  */
-#ifndef PIN_HOOKS_H
-#define PIN_HOOKS_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -69,5 +68,3 @@ extern PIN_HIDDEN struct pin_hooks {
 		if (pin_hooks.name)                  \
 			pin_hooks.name(__VA_ARGS__); \
 	} while (0)
-
-#endif

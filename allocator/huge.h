@@ -10,8 +10,7 @@
  * of what looks have shown to be touched, less what was lost before: the credit. A granule is
  * asked for only while everything that no look has confirmed could be lost.
  */
-#ifndef PIN_HUGE_H
-#define PIN_HUGE_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -38,5 +37,3 @@ void pin_huge_enter(struct pin_huge *huge, bool is_slab, uint32_t page, uint32_t
  * Thread-safe.
  */
 int pin_huge_commit(char *addr, size_t n_bytes);
-
-#endif

@@ -4,8 +4,7 @@
  * sends; and standard error as the program was started with it. All functions are thread-safe
  * and async-signal-safe, are no cancellation points, never allocate, and preserve errno.
  */
-#ifndef PIN_IO_H
-#define PIN_IO_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -95,5 +94,3 @@ void pin_io_stream_copy(struct pin_io_stream *stream);
 
 /* A descriptor for writing to the remembered file, or -1. */
 int pin_io_stream_fd(const struct pin_io_stream *stream);
-
-#endif

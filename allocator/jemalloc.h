@@ -11,8 +11,7 @@
  * libjemalloc.a also has other names for what jemalloc calls of libc: jemalloc-refused.c,
  * jemalloc-settings.c, jemalloc.c, atfork.c.
  */
-#ifndef PIN_JEMALLOC_H
-#define PIN_JEMALLOC_H
+#pragma once
 
 #include "allocator/base.h"
 #include "allocator/mutex.h"
@@ -105,5 +104,3 @@ int pin_settings_processors(pid_t pid, size_t size, cpu_set_t *set);
 long pin_settings_sysconf(int name);
 
 #pragma GCC visibility pop
-
-#endif

@@ -14,8 +14,7 @@
  *
  * All functions are thread-safe, never allocate, and take no lock but the map's.
  */
-#ifndef PIN_LANES_H
-#define PIN_LANES_H
+#pragma once
 
 #include "allocator/runs.h"
 
@@ -37,5 +36,3 @@ void pin_run_lock(uint32_t page);
 
 /* Pages that lanes hold. Other threads may be changing that. Lock-free, async-signal-safe. */
 size_t pin_lanes_hold(void);
-
-#endif

@@ -14,8 +14,7 @@
  *
  * All functions are thread-safe. Blocks given to them must be large blocks in use.
  */
-#ifndef PIN_LARGE_H
-#define PIN_LARGE_H
+#pragma once
 
 #include "allocator/runs.h"
 
@@ -54,5 +53,3 @@ static inline bool pin_is_large(const void *p)
 	return pin_kind_of(p) == PIN_KIND_LARGE && !((uintptr_t)p & (PIN_UNIT - 1)) &&
 	       pin_page_state(pin_page_of(p)) == PIN_STATE_TAKEN;
 }
-
-#endif

@@ -8,8 +8,7 @@
  * is read anew where the peak would rise by a 256th, and now and then while it may rise by
  * less. A higher peak may be missed if threads reach it only by what is in their lanes.
  */
-#ifndef PIN_LIVE_H
-#define PIN_LIVE_H
+#pragma once
 
 #include "allocator/lanes.h"
 
@@ -58,5 +57,3 @@ static inline void pin_live_settle(void)
 	if (PIN_UNLIKELY(pin_runs_passed))
 		pin_live_note();
 }
-
-#endif

@@ -6,8 +6,7 @@
  *
  * All functions are thread-safe and async-signal-safe and preserve errno.
  */
-#ifndef PIN_LOG_H
-#define PIN_LOG_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -83,6 +82,4 @@ _Noreturn void pin_abort(void);
 	((what) ? (void)0 : pin_fatal("%s:%d: not so: %s", __FILE__, __LINE__, #what))
 #else
 #define PIN_ASSERT(what) ((void)sizeof(what))
-#endif
-
 #endif

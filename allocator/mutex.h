@@ -7,8 +7,7 @@
  * A holder must not wait for anything that a waiter may hold. All functions are thread-safe,
  * never allocate, and preserve errno.
  */
-#ifndef PIN_MUTEX_H
-#define PIN_MUTEX_H
+#pragma once
 
 #include "allocator/base.h"
 #include "allocator/log.h"
@@ -102,5 +101,3 @@ static inline void pin_mutex_lock(struct pin_mutex *mutex)
 		pin_os_wait(&mutex->state, PIN_MUTEX_AWAITED);
 	pin_count_held(mutex, 1);
 }
-
-#endif

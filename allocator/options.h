@@ -3,8 +3,7 @@
  * The options, expanded from options.def, and the only code that reads the environment. It is
  * parsed once, in the first allocation, without allocating.
  */
-#ifndef PIN_OPTIONS_H
-#define PIN_OPTIONS_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -89,5 +88,3 @@ const char *pin_environment(const char *name);
  * around. Returns 0 or -EINVAL; *n_bytes is written only on success.
  */
 int pin_parse_size(const char *text, size_t *n_bytes);
-
-#endif

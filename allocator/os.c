@@ -14,6 +14,7 @@
 #include <linux/mempolicy.h>
 #include <linux/mman.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -178,6 +179,15 @@ size_t pin_os_status(const char *name)
 	return pin_io_number("/proc/self/status", name, 0) * PIN_KIB;
 }
 
+/*
+ * The kernel reads the mask before it looks at what to do with it, and that is nothing: it
+ * knows no such thing. Nothing becomes resident that was not.
+ */
+bool pin_os_may_read(uintptr_t page)
+{
+	return pin_result(syscall(SYS_rt_sigprocmask, -1, page, NULL, _NSIG / 8)) != -EFAULT;
+}
+
 char *pin_os_map_file(int fd, size_t n_bytes)
 {
 	void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -286,10 +296,15 @@ uint32_t pin_os_node(void)
 /* The file contains a list such as "0", "0-1" or "0,2". */
 bool pin_os_has_nodes(void)
 {
+	static _Atomic int n; /* 1, or 2 for more; 0: not known yet */
 	char text[64];
 
-	return pin_io_read("/sys/devices/system/node/online", text, sizeof text) > 0 &&
-	       text[strspn(text, "0123456789")] != '\n';
+	if (!n)
+		n = pin_io_read("/sys/devices/system/node/online", text, sizeof text) > 0 &&
+				    text[strspn(text, "0123456789")] != '\n'
+			    ? 2
+			    : 1;
+	return n > 1;
 }
 
 #define NODE_WORDS 16 /* 1024 nodes, the maximum of any kernel */

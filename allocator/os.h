@@ -6,8 +6,7 @@
  * All functions are thread-safe and async-signal-safe, never allocate, and but for
  * pin_os_map_file() and pin_os_write_memory() preserve errno.
  */
-#ifndef PIN_OS_H
-#define PIN_OS_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -130,6 +129,9 @@ uint32_t pin_os_node(void);
 /* Whether the machine has more than one memory node. */
 bool pin_os_has_nodes(void);
 
+/* Whether the process may read a page, wherever it is. Preserves errno. */
+bool pin_os_may_read(uintptr_t page);
+
 /* Whether the process may have memory of this node. */
 bool pin_os_has_node(uint32_t node);
 
@@ -164,5 +166,3 @@ uint64_t pin_os_now_ns(void);
 
 /* Sleeps for `ms` milliseconds, or until a signal handler has run. */
 void pin_os_sleep_ms(uint64_t ms);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * A page here is 4 KiB, whatever the kernel's pages are.
  */
-#ifndef PIN_PAGES_H
-#define PIN_PAGES_H
+#pragma once
 
 #include "allocator/base.h"
 #include "allocator/reserve.h"
@@ -49,8 +48,7 @@ struct pin_page {
 	_Atomic uint16_t site; /* of a large block, if blocks are sampled: sample.c */
 	_Atomic uint16_t state;
 	union {
-		uint32_t children[2]; /* of a free run: neighbours in a list (runs.c,
-					 userpool.c) */
+		uint32_t children[2]; /* of a free run: neighbours in a list (fit.c) */
 		uint64_t asked;	      /* of a large block, the bytes requested */
 	};
 };
@@ -154,5 +152,3 @@ struct pin_range {
  * threads may be freeing it meanwhile. Takes a step for each page. Lock-free.
  */
 struct pin_range pin_block_at_or_below(uintptr_t addr, uintptr_t least);
-
-#endif

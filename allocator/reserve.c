@@ -150,12 +150,22 @@ uintptr_t pin_reserve_carve(size_t n_bytes)
  */
 #define TABLE_STEP (64 * PIN_KIB)
 
-int pin_table_init(struct pin_table *table, size_t element_size, size_t capacity)
+static size_t capacity_of(const struct pin_table *table)
 {
-	table->base = pin_reserve_addresses(PIN_ALIGN_UP(element_size * capacity, TABLE_STEP));
-	table->element_size = element_size;
-	table->capacity = capacity;
-	return table->base ? 0 : -ENOMEM;
+	size_t n = table->each ? pin_reserve.size / table->each : table->most;
+
+	return n < table->most ? n : table->most;
+}
+
+/* Of two threads that reserve addresses at once one's stay unused. */
+static bool reserve_table(struct pin_table *table)
+{
+	size_t n_bytes = capacity_of(table) * table->element_size;
+	char *base = pin_reserve_addresses(PIN_ALIGN_UP(n_bytes, TABLE_STEP));
+
+	if (base)
+		(void)__sync_bool_compare_and_swap(&table->base, NULL, base);
+	return base;
 }
 
 /* Lock-free: two threads may commit the same pages, which is harmless. */
@@ -166,7 +176,7 @@ int pin_table_ensure(struct pin_table *table, size_t n)
 
 	if (PIN_LIKELY(n <= have))
 		return 0;
-	if (!table->base || n > table->capacity)
+	if (n > capacity_of(table) || (!table->base && !reserve_table(table)))
 		return -ENOMEM;
 	from = PIN_ALIGN_DOWN(have * table->element_size, TABLE_STEP);
 	to = PIN_ALIGN_UP(n * table->element_size, TABLE_STEP);

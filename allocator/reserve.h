@@ -5,8 +5,7 @@
  * an address is in it, and the heap is only a few kernel mappings. (With hugetlb pages, which
  * the kernel does not merge, each growth step is one.)
  */
-#ifndef PIN_RESERVE_H
-#define PIN_RESERVE_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -71,18 +70,17 @@ static inline size_t pin_granule_of(uintptr_t addr)
  * grow inside malloc.
  */
 struct pin_table {
-	char *base;		  /* NULL until initialised */
-	size_t element_size;	  /* bytes */
-	size_t capacity;	  /* elements */
+	char *base;	     /* NULL until there are elements */
+	size_t element_size; /* bytes */
+	size_t most;	     /* elements */
+	size_t each;	     /* and at most one for so many bytes of the heap; 0: any number */
 	_Atomic size_t committed; /* elements that may be accessed */
 };
-
-/* Reserves room for `capacity` elements. Returns 0 or -ENOMEM. */
-int pin_table_init(struct pin_table *table, size_t element_size, size_t capacity);
+#define PIN_TABLE(type, most, each) ((struct pin_table){NULL, sizeof(type), most, each, 0})
 
 /*
- * Makes elements [0, n) accessible; new ones are zero. Returns 0, or -ENOMEM if n is beyond
- * the capacity or the kernel refuses. Thread-safe, never allocates.
+ * Makes elements [0, n) accessible; new ones are zero. Returns 0, or -ENOMEM if there may not
+ * be so many or the kernel refuses. Thread-safe, never allocates.
  */
 int pin_table_ensure(struct pin_table *table, size_t n);
 
@@ -91,5 +89,3 @@ int pin_table_ensure(struct pin_table *table, size_t n);
  * macro, so that fast look-ups use a constant size.
  */
 #define pin_table_at(table, type, i) ((type *)(void *)(table)->base + (i))
-
-#endif

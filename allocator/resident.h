@@ -3,8 +3,7 @@
  * Which pages of the process are in memory, and in which page frames. All functions are
  * thread-safe, never allocate, and preserve errno.
  */
-#ifndef PIN_RESIDENT_H
-#define PIN_RESIDENT_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -23,5 +22,3 @@ bool pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t 
  * the kernel does not say which they are.
  */
 void pin_resident_clear(void *addr, size_t n_bytes);
-
-#endif

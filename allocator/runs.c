@@ -25,104 +25,6 @@ static uint32_t end_of(const struct pin_span *span)
 				    : 0;
 }
 
-/* --- classes of length ---------------------------------------------------------------- */
-
-static unsigned class_of(uint32_t n_pages)
-{
-	unsigned shift = n_pages < 8 ? 0 : 29 - (unsigned)__builtin_clz(n_pages);
-
-	return (n_pages >> shift) + 4 * shift;
-}
-
-static void link_runs(uint32_t before, uint32_t next)
-{
-	pin_page(before)->children[0] = next;
-	pin_page(next)->children[1] = before;
-}
-
-static void add_to_class(struct pin_fit *fit, uint32_t page)
-{
-	unsigned class = class_of(pin_page(page)->length);
-	uint32_t first = fit->first[class];
-
-	fit->n += pin_page(page)->length;
-	if (first) {
-		link_runs(pin_page(first)->children[1], page);
-		link_runs(page, first);
-		if (page < first)
-			fit->first[class] = page;
-		return;
-	}
-	link_runs(page, page);
-	fit->first[class] = page;
-	fit->any[class / 64] |= UINT64_C(1) << class % 64;
-}
-
-static void take_from_class(struct pin_fit *fit, uint32_t page)
-{
-	unsigned class = class_of(pin_page(page)->length);
-	uint32_t next = pin_page(page)->children[0];
-
-	fit->n -= pin_page(page)->length;
-	link_runs(pin_page(page)->children[1], next);
-	if (fit->first[class] == page)
-		fit->first[class] = next == page ? 0 : next;
-	if (next == page)
-		fit->any[class / 64] &= ~(UINT64_C(1) << class % 64);
-}
-
-/* The first class from this one on that has runs, or PIN_FIT_CLASSES. */
-static unsigned class_from(const struct pin_fit *fit, unsigned class)
-{
-	uint64_t any, from = UINT64_MAX << class % 64;
-
-	for (unsigned i = class / 64; i < PIN_FIT_CLASSES / 64; i++, from = UINT64_MAX) {
-		any = fit->any[i] & from;
-		if (any)
-			return 64 * i + (unsigned)__builtin_ctzll(any);
-	}
-	return PIN_FIT_CLASSES;
-}
-
-/* Addresses are what is aligned, and the heap need not begin so. */
-static uint64_t aligned(uint32_t page, uint32_t alignment)
-{
-	uint64_t base = pin_pages.base >> PIN_UNIT_SHIFT, mask = (uint64_t)alignment - 1;
-
-	return ((base + page + mask) & ~mask) - base;
-}
-
-/* Whether the request fits, where it would begin in this run. */
-static bool has_room(uint32_t page, uint32_t n_pages, uint32_t alignment)
-{
-	return aligned(page, alignment) + n_pages <= (uint64_t)page + pin_page(page)->length;
-}
-
-/* After so many runs without room only a class is tried of which each run has room. */
-#define TRIES 32
-
-/* A run of the first class that has one with room; 0 if there is none. */
-static uint32_t find(const struct pin_fit *fit, uint32_t n_pages, uint32_t alignment)
-{
-	uint64_t any = (uint64_t)n_pages + alignment - 1;
-	unsigned class = class_from(fit, class_of(n_pages));
-	uint32_t page = 0;
-	int tries = TRIES;
-
-	for (; class < PIN_FIT_CLASSES && tries; class = class_from(fit, class + 1)) {
-		page = fit->first[class];
-		do {
-			if (has_room(page, n_pages, alignment))
-				return page;
-			page = pin_page(page)->children[0];
-		} while (page != fit->first[class] && --tries);
-	}
-	if (class >= PIN_FIT_CLASSES || any > UINT32_MAX)
-		return 0;
-	class = class_from(fit, class_of((uint32_t)any) + 1);
-	return class < PIN_FIT_CLASSES ? fit->first[class] : 0;
-}
-
 /* --- runs ------------------------------------------------------------------------- */
 
 static struct pin_part *part_of(uint32_t node)
@@ -140,14 +42,14 @@ static struct pin_part *part_of(uint32_t node)
 static uint32_t find_used(const struct pin_run_need *need)
 {
 	const struct pin_fit *own = &part_of(need->node)->used;
-	uint32_t page = find(own, need->n_pages, need->alignment);
+	uint32_t page = pin_fit_find(own, need->n_pages, need->alignment);
 	bool others = need->any ||
 		      (!need->only &&
 		       (own->n * SHARE_OF_NODE < pin_map.n_used ||
 			(pin_map.n_used - own->n) * SHARE_OF_OTHERS > pin_map_touched()));
 
 	for (uint32_t node = 0; node < PIN_NODES && others && !page; node++)
-		page = find(&pin_map.parts[node].used, need->n_pages, need->alignment);
+		page = pin_fit_find(&pin_map.parts[node].used, need->n_pages, need->alignment);
 	return page;
 }
 
@@ -167,7 +69,7 @@ static inline void insert(struct pin_part *part, uint32_t page, uint32_t n_pages
 	pin_page_set_length(page + n_pages - 1, n_pages);
 	pin_page_set_state(page + n_pages - 1, state);
 	pin_page_set_state(page, state);
-	add_to_class(state == PIN_STATE_FREE ? &part->used : &part->bare, page);
+	pin_fit_add(state == PIN_STATE_FREE ? &part->used : &part->bare, page);
 	*(state == PIN_STATE_FREE ? &pin_map.n_used : &pin_map.n_bare) += n_pages;
 }
 
@@ -178,7 +80,7 @@ static inline void delete (struct pin_part *part, uint32_t page)
 
 	pin_assert_held(&pin_map.lock);
 	*(state == PIN_STATE_FREE ? &pin_map.n_used : &pin_map.n_bare) -= n_pages;
-	take_from_class(state == PIN_STATE_FREE ? &part->used : &part->bare, page);
+	pin_fit_take(state == PIN_STATE_FREE ? &part->used : &part->bare, page);
 	pin_page_set_state(page, PIN_STATE_NONE);
 	pin_page_set_state(page + n_pages - 1, PIN_STATE_NONE);
 }
@@ -251,7 +153,7 @@ uint32_t pin_map_take_used(const struct pin_run_need *need, size_t *n_used)
 
 	if (!page)
 		return 0;
-	at = (uint32_t)aligned(page, need->alignment);
+	at = (uint32_t)pin_fit_aligned(page, need->alignment);
 	pin_run_cut(page, at, need->n_pages, n_used);
 	return at;
 }
@@ -330,7 +232,7 @@ struct place {
 /* From used memory on that may be there before the bare addresses. They may be too short. */
 static struct place place_from(uint32_t from, uint32_t bare, const struct pin_run_need *need)
 {
-	uint64_t at = aligned(from, need->alignment), least = at > bare ? at : bare;
+	uint64_t at = pin_fit_aligned(from, need->alignment), least = at > bare ? at : bare;
 	uint64_t to = at + need->n_pages;
 
 	return (struct place){at < bare ? from : bare, at, to > least ? to - least : 0, 0};
@@ -357,7 +259,7 @@ static uint32_t take_place(const struct pin_run_need *need, const struct place *
 /* In bare addresses that have room, and the longer of the used runs next to them. */
 static struct place place_in_bare(const struct pin_part *part, const struct pin_run_need *need)
 {
-	uint32_t bare = find(&part->bare, need->n_pages, need->alignment), end;
+	uint32_t bare = pin_fit_find(&part->bare, need->n_pages, need->alignment), end;
 	uint32_t n_before, n_behind;
 
 	if (!bare)
@@ -450,12 +352,12 @@ static uint32_t take_own(const struct pin_run_need *need, size_t *n_used)
  */
 static uint32_t take_longest(const struct pin_run_need *need, size_t *n_used)
 {
-	unsigned class = PIN_FIT_CLASSES;
+	const struct pin_fit *used = &part_of(need->node)->used;
 	uint32_t page = 0;
 
-	while (!page && class_of(LEAST_OWN) < class)
-		page = part_of(need->node)->used.first[--class];
-	if (!page || need->alignment > 1 ||
+	for (unsigned class = PIN_FIT_CLASSES; !page && class --;)
+		page = used->first[class];
+	if (!page || pin_page(page)->length < LEAST_OWN || need->alignment > 1 ||
 	    !take_from(span_of(page), page, need->n_pages, n_used))
 		return 0;
 	return page;

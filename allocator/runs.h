@@ -13,9 +13,9 @@
  *
  * Nothing here allocates or calls jemalloc. All functions need the map's lock.
  */
-#ifndef PIN_RUNS_H
-#define PIN_RUNS_H
+#pragma once
 
+#include "allocator/fit.h"
 #include "allocator/huge.h"
 #include "allocator/mutex.h"
 #include "allocator/pages.h"
@@ -33,21 +33,6 @@ struct pin_run_need {
 		PIN_WAY_HESITATES, /* it gets nothing, if as much is free, but in pieces */
 		PIN_WAY_GROWS,	   /* it is for a block that has grown, and may grow more */
 	} way;
-};
-
-/*
- * Free runs of one kind: for each class of length, four a doubling, a ring of the runs' first
- * pages, and a bitmap of the classes that have any. All that is done takes the same time,
- * however many runs there are. A run goes behind the others of its class, or before them if its
- * address is lower than the first one's. Trees by address made no peak of bench/allocators
- * smaller, and took three times as many instructions with 100,000 runs.
- */
-#define PIN_FIT_CLASSES 128
-
-struct pin_fit {
-	uint64_t any[PIN_FIT_CLASSES / 64];
-	uint32_t first[PIN_FIT_CLASSES];
-	size_t n; /* pages */
 };
 
 /* Memory nodes beyond these share parts of the map. */
@@ -109,5 +94,3 @@ void pin_run_cut(uint32_t page, uint32_t at, uint32_t n_pages, size_t *n_used);
  * what the heap grows. Returns whether that worked.
  */
 bool pin_run_extend(uint32_t page, uint32_t n_pages, size_t *n_used);
-
-#endif

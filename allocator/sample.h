@@ -8,8 +8,7 @@
  * the next sample is drawn evenly from half a sample to one and a half. Only large blocks have
  * room to say where they come from, so small ones that are picked are made large.
  */
-#ifndef PIN_SAMPLE_H
-#define PIN_SAMPLE_H
+#pragma once
 
 #include "allocator/options.h"
 #include "allocator/sites.h"
@@ -40,5 +39,3 @@ struct pin_sample {
  */
 struct pin_sample pin_sample_of(const void *block);
 void pin_sample_freed(struct pin_sample sample);
-
-#endif

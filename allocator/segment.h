@@ -6,8 +6,7 @@
  *
  * Thread-safe. Must not be called from inside malloc.
  */
-#ifndef PIN_SEGMENT_H
-#define PIN_SEGMENT_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -36,5 +35,3 @@ void *pin_segment_take(struct pin_segment_need *need);
  * for kinds that end here.
  */
 void pin_segment_give(void *segment, size_t n_bytes);
-
-#endif

@@ -19,10 +19,10 @@ struct pin_mutex pin_loader_lock = {.rank = PIN_RANK_LOADER};
  * Protected by the lock, except n_sites, which is stored when a site is complete. Site 0,
  * which is not in the table, stands for all stacks that find no room.
  */
-PIN_WRITTEN_FIRST static struct pin_table sites;
+PIN_WRITTEN_FIRST static struct pin_table sites = PIN_TABLE(struct pin_site, PIN_SITES, 0);
 static struct pin_site others;
 static uint16_t slots[SLOTS]; /* 0 if unused, or the number of a site */
-PIN_WRITTEN_FIRST static _Atomic size_t n_sites;
+PIN_WRITTEN_FIRST static _Atomic size_t n_sites = 1;
 
 _Static_assert(PIN_SITES <= UINT16_MAX, "a slot holds the number of a site");
 
@@ -86,11 +86,6 @@ struct pin_site *pin_sites_here(void)
 	if (depth < 0)
 		return NULL;
 	pin_mutex_lock(&pin_sites_lock);
-	/* The table is made with the first stack: most programs have none. */
-	if (!n_sites) {
-		pin_table_init(&sites, sizeof(struct pin_site), PIN_SITES);
-		n_sites = 1;
-	}
 	site = find_site(frames, (uint32_t)depth);
 	pin_mutex_unlock(&pin_sites_lock);
 	return site;

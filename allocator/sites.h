@@ -7,8 +7,7 @@
  * and nothing else. Stacks are walked only when none of jemalloc's locks is held, or other
  * threads would wait for the walk.
  */
-#ifndef PIN_SITES_H
-#define PIN_SITES_H
+#pragma once
 
 #include "allocator/base.h"
 #include "allocator/mutex.h"
@@ -78,5 +77,3 @@ void pin_sites_begin_anew(void);
 
 /* The site's memory in use at the peak. */
 struct pin_held pin_site_at_peak(const struct pin_site *site);
-
-#endif

@@ -18,7 +18,7 @@ PIN_WRITTEN_FIRST struct pin_span pin_first_span;
 struct pin_span pin_later_spans[MAX_SPANS - 1];
 
 /* Of each granule the number of its span, plus one; 0 also for those of the first span. */
-static struct pin_table spans_of_granules;
+static struct pin_table spans_of_granules = PIN_TABLE(uint16_t, SIZE_MAX, PIN_GRANULE);
 
 /* Notes which span these addresses are of, and has tables for them. False without memory. */
 static bool cover(const struct pin_span *span, uintptr_t start, size_t n_bytes)
@@ -29,9 +29,6 @@ static bool cover(const struct pin_span *span, uintptr_t start, size_t n_bytes)
 		return false;
 	if (span == &pin_first_span)
 		return true;
-	if (!spans_of_granules.base)
-		pin_table_init(&spans_of_granules, sizeof(uint16_t),
-			       pin_reserve.size >> PIN_GRANULE_SHIFT);
 	if (pin_table_ensure(&spans_of_granules, end))
 		return false;
 	for (; i < end; i++)

@@ -8,8 +8,7 @@
  * ones if no other span has taken any in between; otherwise a new span begins there. Two spans
  * never meet: between them is a granule at least, and what the heap knows of its pages is 0.
  */
-#ifndef PIN_SPAN_H
-#define PIN_SPAN_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -72,5 +71,3 @@ extern __thread size_t pin_span_grown PIN_HIDDEN __attribute__((tls_model("initi
 /* The number of bytes in all spans, and of growth steps so far. Lock-free. */
 size_t pin_span_bytes(void);
 uint32_t pin_span_steps(void);
-
-#endif

@@ -3,8 +3,7 @@
  * The heap's start, with the first call of a function of malloc's family or of jemalloc's; and
  * a spare block, which the heap keeps for when memory has run out.
  */
-#ifndef PIN_START_H
-#define PIN_START_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -42,5 +41,3 @@ int pin_atfork_jemalloc(void (*prepare)(void), void (*parent)(void), void (*chil
  * or wait for locks under which other threads do.
  */
 void pin_atfork_init(void);
-
-#endif

@@ -5,8 +5,7 @@
  * last one is kept and the highest before it, and so are those of later moments that are as
  * close. So peaks are kept, and how long memory was in use.
  */
-#ifndef PIN_TIMELINE_H
-#define PIN_TIMELINE_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -51,5 +50,3 @@ static inline void pin_timeline_update(size_t live)
 			 live > atomic_load_explicit(&pin_timeline_high, memory_order_relaxed)))
 		pin_timeline_note(live, false);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The figures of a report, expanded from figures.def, for the library and the command. */
-#ifndef PIN_FIGURES_H
-#define PIN_FIGURES_H
+#pragma once
 
 enum pin_figure_flags {
 	PIN_OPTIONAL = 1,   /* may be absent from an older report, or null */
@@ -44,5 +43,3 @@ enum pin_phase_figure {
 	PIN_PHASE_FIGURES
 };
 extern const char *const pin_phase_keys[PIN_PHASE_FIGURES];
-
-#endif

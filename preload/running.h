@@ -8,8 +8,7 @@
  * part is written from its beginning to its end, which is its number again, behind the text. So
  * it is whole if a reader, who reads in that order, too, finds both equal.
  */
-#ifndef PIN_RUNNING_H
-#define PIN_RUNNING_H
+#pragma once
 
 #include "allocator/io.h"
 #include "allocator/log.h"
@@ -50,5 +49,3 @@ static inline uint64_t pin_running_since(int pid)
 		ticks = ticks * 10 + (uint64_t)(*p - '0');
 	return ticks;
 }
-
-#endif

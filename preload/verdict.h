@@ -4,8 +4,7 @@
  * what did never returning memory cost, how many page faults did the heap take, which limit was
  * nearest, and what is there beside the heap.
  */
-#ifndef PIN_VERDICT_H
-#define PIN_VERDICT_H
+#pragma once
 
 #include "preload/figures.h"
 #include "regpool/state.h"
@@ -67,5 +66,3 @@ int64_t pin_verdict_unmapped(const int64_t *figures);
  */
 #define PIN_VERDICT_ANSWERS 5
 void pin_verdict_answer(const struct pin_verdict *verdict, int i, char *text, size_t size);
-
-#endif

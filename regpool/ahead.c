@@ -58,38 +58,48 @@ size_t pin_cells_size(size_t limit)
 	return cell;
 }
 
-struct pin_cells pin_cells_of(const struct pin_span *span, size_t size)
+/* The last multiple of a size, as counted from the heap's first address, that is not above. */
+static uintptr_t border_at(uintptr_t addr, size_t unit)
 {
-	struct pin_range all = pin_range_of_span(span);
-
-	return (struct pin_cells){size, all.start, all.end, {UINTPTR_MAX, UINTPTR_MAX}, false};
+	return pin_reserve.base + PIN_ALIGN_DOWN(addr - pin_reserve.base, unit);
 }
 
-/*
- * Each page of the span is looked at once, whatever its blocks are: so the last one is kept.
- * Where nothing is resident nothing is registered, so any border does.
- */
-bool pin_cells_next(struct pin_cells *it, struct pin_range *cell)
+/* A multiple of the unit in about the middle, or a border of the block that crosses that. */
+static uintptr_t middle_of(struct pin_range part, size_t unit)
 {
-	uintptr_t border;
+	uintptr_t half = border_at(part.start + pin_range_length(part) / 2 + unit - 1, unit),
+		  last = border_at(part.end - 1, unit), middle = half < last ? half : last;
+	struct pin_range block = pin_block_at_or_below(middle - 1, part.start);
 
-	if (it->end <= it->start)
-		return false;
-	border = pin_reserve.base + PIN_ALIGN_DOWN(it->end - 1 - pin_reserve.base, it->size);
-	border = border > it->start ? border : it->start;
-	if (border > it->start && it->block.start >= border &&
-	    !pin_granules_are_bare((struct pin_range){border - 1, border + 1}))
-		it->block = pin_block_at_or_below(border - 1, it->start);
-	/* The block that crosses the border. */
-	it->is_part = it->block.start < border && it->block.end > it->end;
-	if (it->block.start < border && it->block.end > border && it->block.end <= it->end)
-		border = it->block.end - it->block.start >= PIN_GRANULE &&
-					 it->block.end < it->end
-				 ? it->block.end
-				 : it->block.start;
-	*cell = (struct pin_range){border, it->end};
-	it->end = border;
-	return true;
+	if (block.end <= middle || block.end > part.end)
+		return middle;
+	if (block.start > part.start)
+		return block.start;
+	return block.end < part.end ? block.end : middle;
+}
+
+/* Whether one block has all of it, which nothing but a memory region of that size serves. */
+static bool is_block(struct pin_range part)
+{
+	struct pin_range block = pin_block_at_or_below(part.start, part.start);
+
+	return block.start == part.start && block.end >= part.end;
+}
+
+void pin_cells_visit(struct pin_range part, size_t size,
+		     void (*visit)(struct pin_range cell, void *arg), void *arg)
+{
+	uintptr_t middle;
+
+	if (!pin_granules_any(part, PIN_IS_TOUCHED))
+		return;
+	if (border_at(part.end - 1, size) <= part.start || is_block(part)) {
+		visit(part, arg);
+		return;
+	}
+	middle = middle_of(part, size);
+	pin_cells_visit((struct pin_range){middle, part.end}, size, visit, arg);
+	pin_cells_visit((struct pin_range){part.start, middle}, size, visit, arg);
 }
 
 /* --- looks ------------------------------------------------------------------------- */
@@ -144,7 +154,7 @@ static bool is_worked_on(const struct pin_access_set *set)
 static bool has_room(const struct pin_access_set *set, size_t length, size_t paid)
 {
 	return pin_allowance_left(set, (int64_t)length - (int64_t)paid) &&
-	       pin_allowance_has_room(set->domain, length);
+	       pin_allowance_has_room(set->domain->adapter, length);
 }
 
 /*
@@ -169,31 +179,6 @@ static void register_range(struct pin_access_set *set, struct pin_range range, s
 	}
 	pthread_rwlock_unlock(&set->domain->lock);
 	registering_ns += used_ns();
-}
-
-/* A border of granules, or pages, in about the middle, or of the block that crosses that. */
-static uintptr_t middle_of(struct pin_range cell)
-{
-	size_t length = pin_range_length(cell),
-	       unit = length > PIN_GRANULE ? PIN_GRANULE : PIN_PAGE;
-	uintptr_t end = PIN_ALIGN_DOWN(cell.end - 1, unit),
-		  half = PIN_ALIGN_UP(cell.start + length / 2, unit),
-		  middle = half < end ? half : end;
-	struct pin_range block = pin_block_at_or_below(middle - 1, cell.start);
-
-	if (block.end <= middle || block.end > cell.end)
-		return middle;
-	if (block.start > cell.start)
-		return block.start;
-	return block.end < cell.end ? block.end : middle;
-}
-
-/* Whether one block has all of it, which nothing but a memory region of that size serves. */
-static bool is_block(struct pin_range cell)
-{
-	struct pin_range block = pin_block_at_or_below(cell.start, cell.start);
-
-	return block.start == cell.start && block.end >= cell.end;
 }
 
 /*
@@ -221,7 +206,7 @@ static void register_cell(struct look *look, struct pin_access_set *set, struct 
 	uintptr_t middle;
 	bool fits;
 
-	if (!is_worked_on(set) || pin_granules_are_bare(cell) ||
+	if (!is_worked_on(set) || !pin_granules_any(cell, PIN_IS_TOUCHED) ||
 	    pin_keys_covers(set, cell, &shares))
 		return;
 	fits = is_one(cell, shares);
@@ -234,28 +219,17 @@ static void register_cell(struct look *look, struct pin_access_set *set, struct 
 									 : 0;
 	} else if (look->is_quiet && !look->n_new &&
 		   length > (fits ? PIN_GRANULE : LEAST_PIECE)) {
-		middle = middle_of(cell);
+		middle = middle_of(cell, length > PIN_GRANULE ? PIN_GRANULE : PIN_PAGE);
 		is_part |= is_block(cell);
 		register_cell(look, set, (struct pin_range){cell.start, middle}, is_part);
 		register_cell(look, set, (struct pin_range){middle, cell.end}, is_part);
 	}
 }
 
-/*
- * Visits the cells of a span, from the last one down: the newest memory is likely to be
- * requested next, and the first request leaves its own surroundings to itself.
- */
-static void visit_span(struct look *look, const struct pin_span *span)
+static void register_in_all(struct pin_range cell, void *look)
 {
-	struct pin_cells cells = pin_cells_of(span, look->cell);
-	struct pin_range cell = {cells.start, cells.end};
-
-	if (cells.end <= cells.start || pin_granules_ensure(cells.end))
-		return;
-	look->n_new += pin_granules_probe(cell);
-	while (pin_cells_next(&cells, &cell))
-		for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
-			register_cell(look, set, cell, cells.is_part);
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
+		register_cell(look, set, cell, false);
 }
 
 static void register_segments(void)
@@ -283,15 +257,9 @@ static void count_look(struct look *look)
 static void give_back(struct pin_access_set *set)
 {
 	for (uint32_t i = set->n_entries;
-	     i >= PIN_LISTS && !pin_allowance_has_room(set->domain, 0); i--) {
-		bool is_ahead;
-
-		pthread_mutex_lock(&set->lock);
-		is_ahead = set->regions[i].is_ahead;
-		pthread_mutex_unlock(&set->lock);
-		if (is_ahead && pin_entry_is_idle(set, &set->entries[i]))
+	     i >= PIN_LISTS && !pin_allowance_has_room(set->domain->adapter, 0); i--)
+		if (set->regions[i].is_ahead && pin_entry_is_idle(set, &set->entries[i]))
 			pin_entry_evict(set, &set->entries[i]);
-	}
 }
 
 static void look_at_all(struct look *look)
@@ -310,8 +278,14 @@ static void look_at_all(struct look *look)
 	pin_evict_excess(0);
 	look->cell = pin_cells_size(pin_budget_limit());
 	register_segments();
-	for (uint32_t i = is_on ? pin_span_count() : 0; i--;)
-		visit_span(look, pin_span_get(i));
+	for (uint32_t i = is_on ? pin_span_count() : 0; i--;) {
+		struct pin_range span = pin_range_of_span(pin_span_get(i));
+
+		if (span.end <= span.start || pin_granules_ensure(span.end))
+			continue;
+		look->n_new += pin_granules_probe(span);
+		pin_cells_visit(span, look->cell, register_in_all, look);
+	}
 	look->has_more |= pin_state.ahead != ahead;
 }
 
@@ -323,8 +297,8 @@ static void *run_ahead(void *unused)
 	bool mends = false;
 
 	for (uint32_t seen = 0, now = 0;; seen = now) {
-		uint64_t began = used_ns(), registering = registering_ns;
-		uint64_t time = pin_os_now_ns();
+		uint64_t began = used_ns(), registering = registering_ns,
+			 time = pin_os_now_ns();
 		struct look look = {.is_quiet = time - new_at >= QUIET_NS, .mends = mends};
 
 		now = pin_state_changes();
@@ -357,13 +331,10 @@ void pin_ahead_start(void)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static bool runs;
-	int error = 0;
+	int error;
 
-	pthread_mutex_lock(&lock);
-	if (!runs)
-		error = pin_thread_start(run_ahead, NULL, "pinalloc");
-	runs = !error;
-	pthread_mutex_unlock(&lock);
+	PIN_LOCKED(&lock);
+	error = pin_thread_start(&runs, run_ahead, NULL, "pinalloc");
 	if (error)
 		pin_warn("cannot start the registration thread: %s; memory is registered when "
 			 "it is first requested",

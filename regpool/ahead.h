@@ -10,8 +10,7 @@
  * An access set is in use once its fourth request had to be registered, or if it is the first
  * one and the registrar has looked four times. Nothing is registered ahead in others.
  */
-#ifndef PIN_AHEAD_H
-#define PIN_AHEAD_H
+#pragma once
 
 #include "regpool/granule.h"
 
@@ -29,18 +28,14 @@ struct pin_segment;
 size_t pin_cells_size(size_t limit);
 
 /*
- * Iterates over the cells of a span from the last one down. Blocks may come and go meanwhile:
- * then a cell may not be as another thread sees the blocks, but the cells do not overlap.
+ * Visits the cells of a span in which anything was touched, from the last one down: the newest
+ * memory is likely to be requested next, and the first request leaves its own surroundings to
+ * itself. The span is parted until each part lies between two borders, or is one block. Blocks
+ * may come and go meanwhile: then a cell may not be as another thread sees the blocks, but the
+ * cells do not overlap.
  */
-struct pin_cells {
-	size_t size;
-	uintptr_t start, end; /* of what is left of the span */
-	struct pin_range
-		block; /* the last one that begins below where a border was looked for */
-	bool is_part;  /* the cell is within that */
-};
-struct pin_cells pin_cells_of(const struct pin_span *span, size_t size);
-bool pin_cells_next(struct pin_cells *it, struct pin_range *cell);
+void pin_cells_visit(struct pin_range part, size_t size,
+		     void (*visit)(struct pin_range cell, void *arg), void *arg);
 
 /*
  * Starts the thread, unless it runs. pin_state_changed() wakes it. Thread-safe; must not
@@ -53,5 +48,3 @@ void pin_ahead_add_set(struct pin_access_set *set);
 
 /* Call when a segment has been touched: registers it in all sets that are armed. */
 void pin_ahead_add_segment(struct pin_segment *segment);
-
-#endif

@@ -9,8 +9,6 @@
 #include "regpool/ibverbs.h"
 #include "regpool/state.h"
 
-#include <string.h>
-
 static _Atomic size_t locked_limit, pinned_limit; /* as was last seen */
 
 /* A cgroup's limit may change: it is read again when it is needed and so much older. */
@@ -34,14 +32,14 @@ size_t pin_budget_pinned_limit(void)
 {
 	static _Atomic size_t share_of_memory; /* 0: not known yet */
 	static _Atomic uint64_t read_at;
-	uint64_t now, last = read_at;
+	uint64_t now = pin_os_now_ns();
 
 	if (pin_options.max_pinned != PIN_PINNED_AUTO)
 		return pin_options.max_pinned;
-	now = pin_os_now_ns();
-	if ((now - last >= SECOND_NS && atomic_compare_exchange_strong(&read_at, &last, now)) ||
-	    !share_of_memory)
+	if (now - read_at >= SECOND_NS || !share_of_memory) {
+		read_at = now;
 		share_of_memory = pin_cgroup_limit() / 4 * 3 / pin_options_ranks();
+	}
 	return share_of_memory;
 }
 
@@ -98,49 +96,28 @@ bool pin_allowance_left(const struct pin_access_set *set, int64_t n_bytes)
 	return set->spent + n_bytes <= (int64_t)(pin_span_bytes() / 5 * 6);
 }
 
-/* The next slot of an adapter, from the one of that number on. */
-static struct pin_domain *next_on(const char *device, uint32_t *i)
-{
-	while (*i < pin_domain_count() && strcmp(pin_domains[*i].device, device) != 0)
-		++*i;
-	return *i < pin_domain_count() ? &pin_domains[(*i)++] : NULL;
-}
-
 /* What has found room since shows room as well. */
-bool pin_allowance_has_room(const struct pin_domain *domain, size_t n_bytes)
+bool pin_allowance_has_room(const struct pin_adapter *adapter, size_t n_bytes)
 {
-	size_t ahead = n_bytes, all = 0;
-	int64_t room = INT64_MAX;
-	struct pin_domain *it;
+	size_t ahead = adapter->ahead + n_bytes;
 
-	for (uint32_t i = 0; (it = next_on(domain->device, &i)); all += it->registered) {
-		ahead += it->ahead;
-		room = it->room < room ? it->room : room;
-	}
-	return !pin_budget_excess(n_bytes) && ((int64_t)ahead <= room || ahead <= all / 2);
+	return !pin_budget_excess(n_bytes) &&
+	       ((int64_t)ahead <= adapter->room || ahead <= adapter->registered / 2);
 }
 
-void pin_allowance_note_error(const char *device, int error)
+void pin_allowance_note_error(struct pin_adapter *adapter, int error)
 {
-	struct pin_domain *it;
-	int64_t all = 0;
-
-	if (pin_options.mode != PIN_MODE_EAGER || !pin_ibverbs_out_of_room(error))
-		return;
-	for (uint32_t i = 0; (it = next_on(device, &i));)
-		all += (int64_t)it->registered;
-	for (uint32_t i = 0; (it = next_on(device, &i));)
-		it->room = all / 2;
+	if (pin_options.mode == PIN_MODE_EAGER && pin_ibverbs_out_of_room(error))
+		adapter->room = (int64_t)adapter->registered / 2;
 }
 
 /* Where the number of memory regions is what is short, the size of a small one says little. */
-void pin_allowance_note_own(const char *device, int64_t n_bytes)
+void pin_allowance_note_own(struct pin_adapter *adapter, int64_t n_bytes)
 {
 	int64_t granule = PIN_GRANULE, up = n_bytes < 0 ? 1 - granule : granule - 1;
 
-	for (struct pin_domain *it = pin_domains + pin_domain_count(); it-- > pin_domains;)
-		if (it->room != INT64_MAX && !strcmp(it->device, device)) {
-			it->room -= (n_bytes + up) / granule * (granule / 2);
-			pin_state_changed();
-		}
+	if (adapter->room != INT64_MAX) {
+		adapter->room -= (n_bytes + up) / granule * (granule / 2);
+		pin_state_changed();
+	}
 }

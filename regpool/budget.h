@@ -23,8 +23,7 @@
  * region gives way to is paid for by requests that have used a large part of it. With
  * pinalloc_enable(3) it begins anew.
  */
-#ifndef PIN_BUDGET_H
-#define PIN_BUDGET_H
+#pragma once
 
 #include "regpool/domains.h"
 #include "regpool/granule.h"
@@ -58,14 +57,11 @@ void pin_budget_release(struct pin_range range);
 /* Whether so many bytes of the allowance are left to an access set. */
 bool pin_allowance_left(const struct pin_access_set *set, int64_t n_bytes);
 
-/* Whether a domain's adapter has room to register so many bytes ahead, as far as is known. */
-bool pin_allowance_has_room(const struct pin_domain *domain, size_t n_bytes);
+/* Whether an adapter has room to register so many bytes ahead, as far as is known. */
+bool pin_allowance_has_room(const struct pin_adapter *adapter, size_t n_bytes);
 
 /* A call for this adapter has failed with this errno value, which may be for want of room. */
-void pin_allowance_note_error(const char *device, int error);
+void pin_allowance_note_error(struct pin_adapter *adapter, int error);
 
-/* The program has registered so many bytes on an adapter itself, or deregistered if negative.
- */
-void pin_allowance_note_own(const char *device, int64_t n_bytes);
-
-#endif
+/* The program has registered so many bytes there itself, or deregistered if negative. */
+void pin_allowance_note_own(struct pin_adapter *adapter, int64_t n_bytes);

@@ -35,27 +35,6 @@ static struct pin_domain *lock_domain(const struct ibv_pd *pd)
 	return NULL;
 }
 
-static bool ensure_table(struct pin_table *table, size_t element_size, size_t n)
-{
-	return table->base || !pin_table_init(table, element_size, n);
-}
-
-static bool make_tables(struct pin_access_set *set)
-{
-	size_t n = pin_reserve.size >> PIN_GRANULE_SHIFT, n_pages = pin_reserve.size / PIN_PAGE;
-	size_t most = n_pages < PIN_MOST_ENTRIES ? n_pages : PIN_MOST_ENTRIES;
-
-	if (!ensure_table(&set->region_table, sizeof(struct pin_region), most) ||
-	    !ensure_table(&set->entry_table, sizeof(struct pin_entry), most) ||
-	    !ensure_table(&set->users, sizeof(pin_users), most / PIN_USERS_ENTRIES) ||
-	    !ensure_table(&set->in_part, sizeof(uint32_t), n_pages) ||
-	    !ensure_table(&set->covering, sizeof(uint32_t), n))
-		return false;
-	set->entries = pin_table_at(&set->entry_table, struct pin_entry, 0);
-	set->regions = pin_table_at(&set->region_table, struct pin_region, 0);
-	return pin_entries_init(set);
-}
-
 size_t pin_domain_withdraw(struct pin_range pages, bool are_replaced)
 {
 	size_t n_bytes = 0;
@@ -71,7 +50,7 @@ size_t pin_domain_withdraw(struct pin_range pages, bool are_replaced)
 /* With the values of PINALLOC_ACCESS. */
 static void log_armed(const struct pin_domain *domain, unsigned access)
 {
-	pin_info("protection domain on %s armed:%s%s%s%s%s%s", domain->device,
+	pin_info("protection domain on %s armed:%s%s%s%s%s%s", domain->adapter->name,
 		 access & IBV_ACCESS_LOCAL_WRITE ? " local" : "",
 		 access & IBV_ACCESS_REMOTE_READ ? " read" : "",
 		 access & IBV_ACCESS_REMOTE_WRITE ? " write" : "",
@@ -92,10 +71,10 @@ static bool has_armed(struct pin_domain *domain)
 static enum pin_reason arm_set(struct pin_domain *domain, struct pin_access_set *set,
 			       unsigned access)
 {
-	if (!set->domain && (!make_tables(set) || pthread_mutex_init(&set->lock, NULL))) {
+	if (!set->domain && (!pin_entries_init(set) || pthread_mutex_init(&set->lock, NULL))) {
 		pin_warn_once("no address space for the tables of %s: its requests go to "
 			      "libibverbs; raise ulimit -v",
-			      domain->device);
+			      domain->adapter->name);
 		return PIN_NO_ROOM;
 	}
 	set->access = access;
@@ -155,22 +134,13 @@ enum pin_reason pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_
 	return PIN_SERVED;
 }
 
-size_t pin_domain_largest_mr(void)
-{
-	size_t least = SIZE_MAX;
-
-	for (uint32_t i = 0; i < pin_domain_count(); i++)
-		if (pin_domains[i].pd && pin_domains[i].max_mr_size < least)
-			least = pin_domains[i].max_mr_size;
-	return least;
-}
-
 /* Caller holds the domain's lock, and its MRs are gone or out of reach. */
 static void forget_domain(struct pin_domain *domain)
 {
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
 		atomic_store(&set->armed, false);
 	pin_entries_deregister(domain, PIN_FORGET_ALL);
+	PIN_ASSERT(!domain->registered);
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
 }
 
@@ -202,39 +172,40 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 	return result;
 }
 
+static void end_domain(struct ibv_pd *pd, bool is_there)
+{
+	struct pin_domain *domain = lock_domain(pd);
+
+	if (!domain)
+		return;
+	if (is_there)
+		pin_entries_deregister(domain, PIN_DEREGISTER_ALL);
+	forget_domain(domain);
+	pthread_rwlock_unlock(&domain->lock);
+}
+
 void pin_domain_close(const struct ibv_context *context)
 {
 	PIN_SHIELDED;
 
 	for (uint32_t i = 0; i < pin_domain_count(); i++) {
 		struct ibv_pd *pd = pin_domains[i].pd;
-		struct pin_domain *domain = NULL;
 
 		/*
 		 * pd->context may be freed: another thread may be deallocating a PD of another
 		 * device.
 		 */
 		if (pd && pin_domains[i].context == context)
-			domain = lock_domain(pd);
-		if (!domain)
-			continue;
-		pin_entries_deregister(domain, PIN_DEREGISTER_ALL);
-		forget_domain(domain);
-		pthread_rwlock_unlock(&domain->lock);
+			end_domain(pd, true);
 	}
 }
 
 void pin_domain_notice(struct ibv_pd *pd)
 {
 	PIN_SHIELDED;
-	struct pin_domain *domain;
 
 	pin_fork_handle();
-	domain = lock_domain(pd);
-	if (domain) {
-		forget_domain(domain);
-		pthread_rwlock_unlock(&domain->lock);
-	}
+	end_domain(pd, false);
 	pin_domain_add(pd);
 }
 

@@ -11,8 +11,7 @@
  * Unless noted otherwise the functions are thread-safe, and must not be called from inside
  * malloc or a signal handler.
  */
-#ifndef PIN_DOMAIN_H
-#define PIN_DOMAIN_H
+#pragma once
 
 #include "allocator/options.h"
 #include "regpool/domains.h"
@@ -50,12 +49,6 @@ enum pin_reason pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_
 size_t pin_domain_withdraw(struct pin_range pages, bool are_replaced);
 
 /*
- * Bytes that the adapters of all known domains take in one memory region; SIZE_MAX if there is
- * no domain.
- */
-size_t pin_domain_largest_mr(void);
-
-/*
  * ibv_dealloc_pd(3). Deregisters the heap's memory regions, then calls the real function.
  * Returns its result, or EBUSY, as the kernel would, while the program has registrations. After
  * a failure the domain continues to work.
@@ -77,5 +70,3 @@ int pin_domain_enable(struct ibv_pd *pd, unsigned access);
  * -ENOENT if the domain is not armed.
  */
 int pin_domain_disarm(struct ibv_pd *pd);
-
-#endif

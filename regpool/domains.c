@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "regpool/domains.h"
-#include "allocator/log.h"
+#include "regpool/threads.h"
 
 #include <string.h>
 
@@ -11,7 +11,8 @@ struct pin_domain pin_domains[PIN_MAX_DOMAINS];
  * PIN_ACCESS_SETS for each domain, committed as domains are added. A separate table, to keep
  * struct pin_domain small.
  */
-static struct pin_table access_sets;
+static struct pin_table access_sets = PIN_TABLE(struct pin_access_set[PIN_ACCESS_SETS],
+						PIN_MAX_DOMAINS, 0);
 static _Atomic uint32_t n_used;
 /* Held while a domain is added. */
 static pthread_mutex_t domains_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -51,50 +52,49 @@ struct pin_domain *pin_domain_search(const struct ibv_pd *pd)
 	return NULL;
 }
 
-/* The device stays the slot's, so that all threads may read its name. */
-static bool init_slot(struct pin_domain *domain, const char *device)
+struct pin_adapter *pin_adapter_of(const struct ibv_context *context)
 {
-	size_t i = (size_t)(domain - pin_domains);
-	pthread_rwlockattr_t attributes;
-	bool failed;
+	static struct pin_adapter unknown = {.room = INT64_MAX};
 
-	if (!access_sets.base &&
-	    pin_table_init(&access_sets, PIN_ACCESS_SETS * sizeof(struct pin_access_set),
-			   PIN_MAX_DOMAINS))
-		return false;
-	if (pin_table_ensure(&access_sets, i + 1))
-		return false;
+	for (uint32_t i = 0; i < pin_domain_count(); i++)
+		if (!strcmp(pin_domains[i].adapter->name, context->device->name))
+			return pin_domains[i].adapter;
+	return &unknown;
+}
 
-	pthread_rwlockattr_init(&attributes);
-	pthread_rwlockattr_setkind_np(&attributes,
-				      PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-	failed = pthread_rwlock_init(&domain->lock, &attributes);
-	pthread_rwlockattr_destroy(&attributes);
-	domain->room = INT64_MAX;
-	pin_format(domain->device, sizeof domain->device, "%s", device);
+/* The adapter stays the slot's, and is that of earlier ones on the same device. */
+static bool init_slot(uint32_t i, const struct ibv_context *context)
+{
+	static struct pin_adapter adapters[PIN_MAX_DOMAINS];
+	struct pin_domain *domain = &pin_domains[i];
+
+	if (i == PIN_MAX_DOMAINS || pin_table_ensure(&access_sets, i + 1))
+		return false;
+	domain->lock = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+	domain->adapter = pin_adapter_of(context);
+	if (!*domain->adapter->name) {
+		domain->adapter = &adapters[i];
+		adapters[i].room = INT64_MAX;
+		pin_format(adapters[i].name, sizeof adapters[i].name, "%s",
+			   context->device->name);
+	}
 	domain->access_sets = pin_table_at(&access_sets, struct pin_access_set,
 					   i * PIN_ACCESS_SETS);
-	return !failed;
+	return true;
 }
 
 /*
  * Prefers the slot of an earlier PD on the same device, so that searches stay short and the
  * report adds up. Then a new slot.
  */
-static struct pin_domain *free_slot(const char *device)
+static struct pin_domain *free_slot(const struct ibv_context *context)
 {
 	uint32_t n = atomic_load(&n_used);
 
 	for (uint32_t i = 0; i < n; i++)
-		if (!atomic_load(&pin_domains[i].pd) && !strcmp(pin_domains[i].device, device))
+		if (!pin_domains[i].pd && pin_domains[i].adapter == pin_adapter_of(context))
 			return &pin_domains[i];
-	return n < PIN_MAX_DOMAINS && init_slot(&pin_domains[n], device) ? &pin_domains[n]
-									 : NULL;
-}
-
-const char *pin_domain_device(const struct ibv_context *context)
-{
-	return context && context->device ? context->device->name : "?";
+	return init_slot(n, context) ? &pin_domains[n] : NULL;
 }
 
 void pin_domain_add(struct ibv_pd *pd)
@@ -102,8 +102,8 @@ void pin_domain_add(struct ibv_pd *pd)
 	struct ibv_device_attr attr = {0};
 	struct pin_domain *domain;
 
-	pthread_mutex_lock(&domains_lock);
-	domain = free_slot(pin_domain_device(pd->context));
+	PIN_LOCKED(&domains_lock);
+	domain = free_slot(pd->context);
 	if (domain) {
 		/* Where this fails it leaves the zeroes. */
 		pin_ibverbs_of(pd->context)->query_device(pd->context, &attr);
@@ -115,7 +115,6 @@ void pin_domain_add(struct ibv_pd *pd)
 		pin_warn_once(
 			"no room for another protection domain: its requests go to libibverbs");
 	}
-	pthread_mutex_unlock(&domains_lock);
 }
 
 void pin_domain_forget_all(void)

@@ -7,8 +7,7 @@
  * The lock of domains.c and a domain's own lock are never held together. Reading keys
  * takes no lock, and none of these locks is taken under a lock of jemalloc.
  */
-#ifndef PIN_DOMAINS_H
-#define PIN_DOMAINS_H
+#pragma once
 
 #include "allocator/reserve.h"
 #include "regpool/ibverbs.h"
@@ -56,6 +55,14 @@ struct pin_access_set {
 	uint32_t furthest;	   /* the root of the tree of entries (entries.c) */
 } __attribute__((aligned(64)));
 
+/* An adapter, whose name stays, with sums of bytes over all its domains. */
+struct pin_adapter {
+	char name[64];
+	_Atomic size_t registered;
+	_Atomic size_t ahead; /* of these, that no request has waited for */
+	_Atomic int64_t room; /* for these; INT64_MAX: no error has shown any */
+};
+
 struct pin_domain {
 	_Atomic(struct ibv_pd *) pd; /* NULL: the slot is free */
 	_Atomic(const struct ibv_context *) context;
@@ -70,12 +77,10 @@ struct pin_domain {
 	_Atomic bool is_ending;		    /* libibverbs is deallocating the PD */
 	struct pin_access_set *access_sets; /* PIN_ACCESS_SETS of them */
 	_Atomic unsigned max_access;	    /* the most rights a set may be armed with */
-	char device[64];
+	struct pin_adapter *adapter;
 	_Atomic size_t max_mr_size; /* bytes */
 	_Atomic uint64_t created;   /* real registrations, for the report */
 	_Atomic size_t registered, registered_peak;
-	_Atomic size_t ahead; /* bytes of them that no request has waited for */
-	_Atomic int64_t room; /* for these on its adapter; INT64_MAX: no error has shown any */
 };
 
 /*
@@ -144,10 +149,8 @@ struct pin_access_set *pin_access_set_next(struct pin_domain *domain,
  */
 void pin_domain_add(struct ibv_pd *pd);
 
-/* The name of a context's adapter. */
-const char *pin_domain_device(const struct ibv_context *context);
+/* A context's adapter; if no domain on it is known, one without a name and memory regions. */
+struct pin_adapter *pin_adapter_of(const struct ibv_context *context);
 
 /* Forgets all PDs, in a forked child. Async-signal-safe. */
 void pin_domain_forget_all(void);
-
-#endif

@@ -44,15 +44,9 @@ static void move(struct pin_access_set *set, uint32_t number, enum pin_list list
 	set->regions[list].before = number;
 }
 
-static _Atomic uint32_t *cover_at(struct pin_access_set *set, uintptr_t addr)
+static _Atomic uint32_t *name_at(const struct pin_table *table, uintptr_t addr)
 {
-	return pin_table_at(&set->covering, _Atomic uint32_t, pin_granule_of(addr));
-}
-
-static _Atomic uint32_t *page_at(struct pin_access_set *set, uintptr_t addr)
-{
-	return pin_table_at(&set->in_part, _Atomic uint32_t,
-			    (addr - pin_reserve.base) / PIN_PAGE);
+	return pin_table_at(table, _Atomic uint32_t, (addr - pin_reserve.base) / table->each);
 }
 
 /* The entry that a granule or a page names from now on, or NULL. */
@@ -166,17 +160,12 @@ struct pin_entry *pin_entries_find(struct pin_access_set *set, struct pin_range 
 
 	while ((entry = pin_entries_next(set, &walk)))
 		if (entry != but && pin_range_has(pin_entry_range(entry), range) &&
-		    !set->regions[entry - set->entries].is_stale) {
+		    !pin_region_of(set, entry)->is_stale) {
 			if (entry->state & PIN_ENTRY_READY)
 				return entry;
 			busy = entry->length <= most ? entry : busy;
 		}
 	return busy;
-}
-
-static bool has_granule(const struct pin_entry *entry, uintptr_t start)
-{
-	return entry->start <= start && entry->start + entry->length >= start + PIN_GRANULE;
 }
 
 void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry)
@@ -186,19 +175,20 @@ void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry)
 
 	pin_assert_locked(&set->lock);
 	for (uintptr_t g = all.start; g < all.end; g += PIN_GRANULE) {
-		struct pin_entry *other = &set->entries[*cover_at(set, g)];
-		bool is_whole = has_granule(entry, g);
-		struct pin_entry *named = is_whole ? NULL : entry;
+		_Atomic uint32_t *cover = name_at(&set->covering, g);
+		struct pin_range other = pin_entry_range(&set->entries[*cover]);
+		struct pin_range granule = {g, g + PIN_GRANULE};
+		bool is_whole = pin_range_has(range, granule);
 
 		/* One that has all of it, and this one, is found instead. */
-		if (other->n_found && pin_range_has(pin_entry_range(other), range))
+		if (*cover && pin_range_has(other, range))
 			continue;
-		if (is_whole || !has_granule(other, g))
-			set_cover(set, cover_at(set, g), entry);
-		part = pin_range_common(range, (struct pin_range){g, g + PIN_GRANULE});
-		slot = page_at(set, part.start);
+		if (is_whole || !pin_range_has(other, granule))
+			set_cover(set, cover, entry);
+		part = pin_range_common(range, granule);
+		slot = name_at(&set->in_part, part.start);
 		for (uintptr_t p = part.start; p < part.end; p += PIN_PAGE)
-			set_cover(set, slot++, named);
+			set_cover(set, slot++, is_whole ? NULL : entry);
 	}
 }
 
@@ -209,10 +199,10 @@ static void unpublish_entry(struct pin_access_set *set, struct pin_entry *entry)
 	uint32_t number = number_of(set, entry);
 
 	for (uintptr_t p = range.start; p < range.end && entry->n_found; p += PIN_PAGE) {
-		if (*cover_at(set, p) == number)
-			set_cover(set, cover_at(set, p), NULL);
-		if (*page_at(set, p) == number)
-			set_cover(set, page_at(set, p), NULL);
+		if (*name_at(&set->covering, p) == number)
+			set_cover(set, name_at(&set->covering, p), NULL);
+		if (*name_at(&set->in_part, p) == number)
+			set_cover(set, name_at(&set->in_part, p), NULL);
 	}
 	PIN_ASSERT(!entry->n_found);
 }
@@ -226,8 +216,22 @@ static bool ensure_number(struct pin_access_set *set, uint32_t number)
 
 bool pin_entries_init(struct pin_access_set *set)
 {
+	const struct pin_access_set tables = {
+		.covering = PIN_TABLE(uint32_t, SIZE_MAX, PIN_GRANULE),
+		.in_part = PIN_TABLE(uint32_t, SIZE_MAX, PIN_PAGE),
+		.users = PIN_TABLE(pin_users, PIN_MOST_ENTRIES / PIN_USERS_ENTRIES,
+				   PIN_USERS_ENTRIES * PIN_PAGE),
+		.entry_table = PIN_TABLE(struct pin_entry, PIN_MOST_ENTRIES, PIN_PAGE),
+		.region_table = PIN_TABLE(struct pin_region, PIN_MOST_ENTRIES, PIN_PAGE),
+	};
+
+	/* What a call that failed has made stays. */
+	if (!set->users.most)
+		memcpy(set, &tables, sizeof tables);
 	if (!ensure_number(set, PIN_LISTS - 1))
 		return false;
+	set->entries = pin_table_at(&set->entry_table, struct pin_entry, 0);
+	set->regions = pin_table_at(&set->region_table, struct pin_region, 0);
 	for (uint32_t list = 0; list < PIN_LISTS; list++)
 		set->regions[list].before = set->regions[list].after = list;
 	set->n_entries = PIN_LISTS - 1;
@@ -264,10 +268,8 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 	/* From here on who replaces pages finds the entry. */
 	if (pin_granules_any(range, PIN_IS_REPLACED) || pin_granules_ensure(range.end) ||
 	    pin_table_ensure(&set->covering, n) ||
-	    pin_table_ensure(&set->in_part, n * (PIN_GRANULE / PIN_PAGE)))
-		return NULL;
-	number = unused_number(set);
-	if (!number)
+	    pin_table_ensure(&set->in_part, n * (PIN_GRANULE / PIN_PAGE)) ||
+	    !(number = unused_number(set)))
 		return NULL;
 	entry = &set->entries[number];
 	move(set, number, PIN_OTHERS);
@@ -280,13 +282,15 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 void pin_entry_narrow(struct pin_access_set *set, struct pin_entry *entry,
 		      struct pin_range range)
 {
-	pthread_mutex_lock(&set->lock);
+	PIN_LOCKED(&set->lock);
 	unlink_entry(set, entry);
 	set_range(set, entry, range);
-	pthread_mutex_unlock(&set->lock);
 }
 
-/* Caller holds the set's lock. Changes an entry from READY to BUSY if it has no users. */
+/*
+ * Caller holds the set's lock. Changes an entry from READY to BUSY if it has no users, so that
+ * look-ups no longer find it.
+ */
 static bool claim(struct pin_access_set *set, struct pin_entry *entry)
 {
 	uint32_t state = PIN_ENTRY_READY;
@@ -299,52 +303,50 @@ static bool claim(struct pin_access_set *set, struct pin_entry *entry)
 		return false;
 	}
 	move(set, number_of(set, entry), PIN_OTHERS);
+	unpublish_entry(set, entry);
 	return true;
 }
 
-void pin_entries_note_error(const char *device, int error)
+void pin_entries_note_error(const struct pin_adapter *adapter, int error)
 {
-	struct pin_access_set *set = NULL;
+	const struct pin_range all = {0, UINTPTR_MAX};
 
-	if (error == EIO) {
-		PIN_SHIELDED;
-
-		while ((set = pin_access_set_next(NULL, set)))
-			if (!strcmp(set->domain->device, device)) {
-				set->n_needed = PIN_IN_USE - 1;
-				pin_entries_withdraw(set, (struct pin_range){0, UINTPTR_MAX},
-						     NULL);
-			}
-	}
+	if (error != EIO)
+		return;
+	PIN_SHIELDED;
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
+		if (set->domain->adapter == adapter) {
+			set->n_needed = PIN_IN_USE - 1;
+			pin_entries_withdraw(set, all, NULL);
+		}
 }
 
 void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t state)
 {
 	bool stays = state || pin_entry_has_users(set, entry, 1);
-	struct pin_region *region = &set->regions[number_of(set, entry)];
+	struct pin_region *region = pin_region_of(set, entry);
 
-	pthread_mutex_lock(&set->lock);
+	PIN_LOCKED(&set->lock);
 	PIN_ASSERT(entry->state == PIN_ENTRY_BUSY && !entry->n_found);
 	if (!state) {
 		unlink_entry(set, entry);
-		set->domain->ahead -= region->is_ahead ? entry->length : 0;
+		set->domain->adapter->ahead -= region->is_ahead ? entry->length : 0;
 		region->pays = 0;
 	}
 	set_state_and_wake(entry, state);
 	move(set, number_of(set, entry), stays ? PIN_LEAVING : PIN_UNUSED);
 	if (state && !region->is_stale)
 		pin_entry_publish(set, entry);
-	pthread_mutex_unlock(&set->lock);
 }
 
 /* Deregisters an entry that this thread has made BUSY. If that fails, restores its state. */
 static bool deregister_entry(struct pin_access_set *set, struct pin_entry *entry,
 			     uint32_t before)
 {
-	int error = pin_register_deregister(set->domain, set->regions[entry - set->entries].mr,
+	int error = pin_register_deregister(set->domain, pin_region_of(set, entry)->mr,
 					    pin_entry_range(entry));
 
-	pin_entries_note_error(set->domain->device, error);
+	pin_entries_note_error(set->domain->adapter, error);
 	pin_entry_end(set, entry, error ? before : 0);
 	return !error;
 }
@@ -355,11 +357,10 @@ static bool deregister_entry(struct pin_access_set *set, struct pin_entry *entry
  */
 static struct pin_entry *claim_leaving(struct pin_access_set *set, unsigned *left)
 {
-	struct pin_entry *claimed = NULL;
 	uint32_t number;
 
-	pthread_mutex_lock(&set->lock);
-	while (!claimed && *left && (number = set->regions[PIN_LEAVING].after) != PIN_LEAVING) {
+	PIN_LOCKED(&set->lock);
+	while (*left && (number = set->regions[PIN_LEAVING].after) != PIN_LEAVING) {
 		struct pin_entry *entry = &set->entries[number];
 		struct pin_range range = pin_entry_range(entry);
 
@@ -371,14 +372,13 @@ static struct pin_entry *claim_leaving(struct pin_access_set *set, unsigned *lef
 			 !pin_entries_find(set, range, 0, entry))
 			pin_entry_publish(set, entry);
 		else if (entry->state && claim(set, entry))
-			claimed = entry;
+			return entry;
 		else if (!entry->state && !pin_entry_has_users(set, entry, 1))
 			move(set, number, PIN_UNUSED);
 		else if ((*left)--)
 			move(set, number, PIN_LEAVING);
 	}
-	pthread_mutex_unlock(&set->lock);
-	return claimed;
+	return NULL;
 }
 
 /* How many of them pin_entries_deregister_withdrawn() looks at that have users. */
@@ -407,8 +407,6 @@ size_t pin_entry_evict(struct pin_access_set *set, struct pin_entry *entry)
 
 	pthread_mutex_lock(&set->lock);
 	claimed = claim(set, entry);
-	if (claimed)
-		unpublish_entry(set, entry);
 	pthread_mutex_unlock(&set->lock);
 	return claimed && deregister_entry(set, entry, PIN_ENTRY_READY) ? n_bytes : 0;
 }
@@ -427,18 +425,17 @@ void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range,
 	struct pin_entry *entry;
 	struct pin_walk walk;
 
-	pthread_mutex_lock(&set->lock);
+	PIN_LOCKED(&set->lock);
 	walk = pin_entries_walk(set, range);
 	while ((entry = pin_entries_next(set, &walk))) {
 		struct pin_range common = pin_range_common(range, pin_entry_range(entry));
 
 		if (!kept || (entry != kept && pin_range_length(common) > entry->length / 4 &&
 			      pin_entry_is_idle(set, entry))) {
-			set->regions[entry - set->entries].is_stale = true;
+			pin_region_of(set, entry)->is_stale = true;
 			unpublish_entry(set, entry);
 		}
 	}
-	pthread_mutex_unlock(&set->lock);
 }
 
 /*

@@ -28,8 +28,7 @@
  * may be taken under the domain's lock, not the other way round. Who holds it or has an entry
  * BUSY is shielded (threads.h), but for threads of the library.
  */
-#ifndef PIN_ENTRIES_H
-#define PIN_ENTRIES_H
+#pragma once
 
 #include "regpool/range.h"
 #include "regpool/state.h"
@@ -61,10 +60,10 @@ struct pin_region {
 	struct pin_mr_copy copy;  /* of it, for proxies */
 	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
 	_Atomic uint32_t pays;	  /* pages, for what replaces it */
+	_Atomic bool is_ahead;	  /* no request has waited for it */
 	/* Guarded by the set's lock: */
-	uint32_t before, after : 30; /* in its list: numbers */
-	uint32_t is_stale : 1; /* not found: no adapter, or some of its pages were replaced */
-	uint32_t is_ahead : 1; /* no request has waited for it */
+	uint32_t before, after; /* in its list: numbers */
+	bool is_stale; /* not found: no adapter, pages replaced, or another is found instead */
 	struct pin_sides {
 		uint32_t at[2]; /* numbers, or 0 */
 	} below;		/* in the tree of entries.c */
@@ -77,6 +76,12 @@ enum pin_list {
 	PIN_OTHERS,  /* BUSY, or found */
 	PIN_LISTS
 };
+
+static inline struct pin_region *pin_region_of(const struct pin_access_set *set,
+					       const struct pin_entry *entry)
+{
+	return &set->regions[entry - set->entries];
+}
 
 static inline bool pin_entry_covers(const struct pin_entry *entry, const void *addr,
 				    size_t length)
@@ -110,7 +115,7 @@ static inline struct pin_range pin_entry_range(const struct pin_entry *entry)
 	return (struct pin_range){entry->start, entry->start + entry->length};
 }
 
-/* Makes the lists of a set whose tables were initialised. False without memory. */
+/* Makes the tables and lists of a set that is all zeroes. False without memory. */
 bool pin_entries_init(struct pin_access_set *set);
 
 /*
@@ -188,7 +193,7 @@ void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range,
  * sets are in use again with the next request that is registered; the first set is at the next
  * look of the registrar, unless that has failed once. Preserves errno.
  */
-void pin_entries_note_error(const char *device, int error);
+void pin_entries_note_error(const struct pin_adapter *adapter, int error);
 
 /*
  * Deregisters the entries that no look-up finds, unless they have users: then a later call
@@ -210,5 +215,3 @@ enum pin_deregister {
  * have gone, too. Caller holds the domain's lock.
  */
 void pin_entries_deregister(struct pin_domain *domain, enum pin_deregister what);
-
-#endif

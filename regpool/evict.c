@@ -9,7 +9,6 @@
 #include "regpool/register.h"
 
 #include <errno.h>
-#include <string.h>
 
 _Atomic uint32_t pin_evict_clock;
 
@@ -33,18 +32,18 @@ struct search {
 };
 
 /* Of an adapter, or of any if that is NULL. */
-static bool is_of(const struct pin_access_set *set, const char *device)
+static bool is_of(const struct pin_access_set *set, const struct pin_adapter *adapter)
 {
-	return set->domain->pd && (!device || !strcmp(set->domain->device, device));
+	return set->domain->pd && (!adapter || set->domain->adapter == adapter);
 }
 
 /*
  * The next entry in the sets of an adapter, or in all; NULL after the last, and then the first.
  * No lock is held: what it says may be another memory region's a moment later.
  */
-static struct pin_entry *next_entry(struct place *at, const char *device)
+static struct pin_entry *next_entry(struct place *at, const struct pin_adapter *adapter)
 {
-	while (!at->set || at->number >= at->set->n_entries || !is_of(at->set, device)) {
+	while (!at->set || at->number >= at->set->n_entries || !is_of(at->set, adapter)) {
 		at->set = pin_access_set_next(NULL, at->set);
 		at->number = PIN_LISTS - 1;
 		if (!at->set)
@@ -57,7 +56,7 @@ static struct pin_entry *next_entry(struct place *at, const char *device)
  * What threads have put last may be idle where all else is in use, as where a program
  * deregisters one buffer for each that it registers.
  */
-static bool search_put(struct search *search, const char *device)
+static bool search_put(struct search *search, const struct pin_adapter *adapter)
 {
 	unsigned lane = pin_lane();
 
@@ -66,7 +65,7 @@ static bool search_put(struct search *search, const char *device)
 		struct pin_access_set *set = its->put_in;
 		size_t number = set ? pin_entry_of_user(set, its->put) : 0;
 
-		if (set && number <= set->n_entries && is_of(set, device) &&
+		if (set && number <= set->n_entries && is_of(set, adapter) &&
 		    pin_entry_is_idle(set, &set->entries[number])) {
 			search->oldest = (struct place){set, (uint32_t)number};
 			return true;
@@ -80,23 +79,22 @@ static bool search_put(struct search *search, const char *device)
  * the next search begins. If none is idle, looks at what was put last, and the next search goes
  * on; and if that is not idle either, at all up to one that is.
  */
-static struct search look(const char *device)
+static struct search look(const struct pin_adapter *adapter)
 {
 	static struct pin_access_set *_Atomic hand_set;
 	static _Atomic uint32_t hand_number;
 	struct place at = {hand_set, hand_number};
 	struct search search = {0};
+	bool is_put = false;
 
 	for (unsigned n = 0, ends = 0; ends < 2 && (n < MOST_SEEN || !search.oldest.set); n++) {
 		struct pin_entry *entry;
 		uint32_t used_at;
 
-		if (n == MOST_SEEN && search_put(&search, device)) {
-			hand_set = at.set;
-			hand_number = at.number;
-			return search;
-		}
-		entry = next_entry(&at, device);
+		is_put = n == MOST_SEEN && search_put(&search, adapter);
+		if (is_put)
+			break;
+		entry = next_entry(&at, adapter);
 		if (!entry) {
 			ends++;
 			continue;
@@ -112,8 +110,8 @@ static struct search look(const char *device)
 		}
 	}
 	if (search.oldest.set) {
-		hand_set = search.oldest.set;
-		hand_number = search.oldest.number - 1;
+		hand_set = is_put ? at.set : search.oldest.set;
+		hand_number = is_put ? at.number : search.oldest.number - 1;
 	}
 	return search;
 }
@@ -121,7 +119,7 @@ static struct search look(const char *device)
 /* How often another one is tried in place of one that libibverbs does not let go. */
 #define TRIES 16
 
-size_t pin_evict_one(const char *device, bool waits)
+size_t pin_evict_one(const struct pin_adapter *adapter, bool waits)
 {
 	struct search search = {0};
 	size_t n_bytes = 0;
@@ -129,7 +127,7 @@ size_t pin_evict_one(const char *device, bool waits)
 	for (unsigned left = TRIES; left-- && !n_bytes;) {
 		struct place *at = &search.oldest;
 
-		search = look(device);
+		search = look(adapter);
 		if (!at->set)
 			break;
 		n_bytes = pin_entry_evict(at->set, &at->set->entries[at->number]);
@@ -146,12 +144,12 @@ size_t pin_evict_one(const char *device, bool waits)
 }
 
 /* Evicts until so many bytes went, or nothing is idle. Returns how many went. */
-static size_t evict(const char *device, size_t n_bytes, bool waits)
+static size_t evict(const struct pin_adapter *adapter, size_t n_bytes, bool waits)
 {
 	size_t sum = 0, n = 1;
 
 	for (; sum < n_bytes && n && !pin_state_off(); sum += n)
-		n = pin_evict_one(device, waits && !sum);
+		n = pin_evict_one(adapter, waits && !sum);
 	return sum;
 }
 
@@ -182,7 +180,7 @@ bool pin_evict_excess(size_t n_bytes)
 	return fits;
 }
 
-bool pin_evict_for(const char *device, size_t n_bytes, int error, bool waits)
+bool pin_evict_for(const struct pin_adapter *adapter, size_t n_bytes, int error, bool waits)
 {
 	size_t locked;
 
@@ -191,7 +189,7 @@ bool pin_evict_for(const char *device, size_t n_bytes, int error, bool waits)
 	locked = pin_os_memlock_limit();
 	if (!pin_ibverbs_out_of_room(error) || n_bytes > locked)
 		return false;
-	return evict(error == ENOMEM && locked != SIZE_MAX ? NULL : device, n_bytes, waits);
+	return evict(error == ENOMEM && locked != SIZE_MAX ? NULL : adapter, n_bytes, waits);
 }
 
 /* How often a call is made again at most: others may take each time what was evicted for it. */
@@ -199,8 +197,7 @@ bool pin_evict_for(const char *device, size_t n_bytes, int error, bool waits)
 
 struct pin_retry pin_retry_begin(const struct ibv_context *context, size_t n_bytes)
 {
-	return (struct pin_retry){pin_domain_device(context), n_bytes, TIMES,
-				  pin_state.destroyed};
+	return (struct pin_retry){pin_adapter_of(context), n_bytes, TIMES, pin_state.destroyed};
 }
 
 bool pin_retry_evict(struct pin_retry *retry, int error)
@@ -209,12 +206,12 @@ bool pin_retry_evict(struct pin_retry *retry, int error)
 	bool made = false;
 
 	n_bytes = retry->n_bytes ? retry->n_bytes : n_bytes < locked ? n_bytes : locked;
-	pin_entries_note_error(retry->device, error);
+	pin_entries_note_error(retry->adapter, error);
 	if (retry->left == TIMES)
-		pin_allowance_note_error(retry->device, error);
+		pin_allowance_note_error(retry->adapter, error);
 	if (retry->left && pin_ibverbs_out_of_room(error)) {
 		retry->left--;
-		made = pin_evict_for(retry->device, n_bytes, error, true) ||
+		made = pin_evict_for(retry->adapter, n_bytes, error, true) ||
 		       pin_state.destroyed != retry->destroyed;
 		retry->destroyed = pin_state.destroyed;
 	}

@@ -10,21 +10,20 @@
  * same beside few and many. If none of these is idle, it looks at what each lane has put last,
  * and if that is not either, at all.
  */
-#ifndef PIN_EVICT_H
-#define PIN_EVICT_H
+#pragma once
 
-#include "regpool/ibverbs.h"
+#include "regpool/domains.h"
 
 #include <errno.h>
 #include <stdatomic.h>
 
 /*
- * Deregisters one; `device` is the adapter's name, or NULL for any. Returns how many bytes it
- * had, or 0 if none is idle. With `waits`, if none is idle but another thread has one BUSY,
- * which it may be deregistering, sleeps until it is not, and returns 1: the caller tries again,
- * and must not have an entry BUSY.
+ * Deregisters one of an adapter, of any if that is NULL. Returns how many bytes it had, or 0 if
+ * none is idle. With `waits`, if none is idle but another thread has one BUSY, which it may be
+ * deregistering, sleeps until it is not, and returns 1: the caller tries again, and must not
+ * have an entry BUSY.
  */
-size_t pin_evict_one(const char *device, bool waits);
+size_t pin_evict_one(const struct pin_adapter *adapter, bool waits);
 
 /* The source of pin_region.used_at; advances with each registration. */
 extern PIN_HIDDEN _Atomic uint32_t pin_evict_clock;
@@ -34,7 +33,7 @@ extern PIN_HIDDEN _Atomic uint32_t pin_evict_clock;
  * there is no room, evicts as much at least, or all that is idle. Returns whether to make the
  * call again. `waits` as above.
  */
-bool pin_evict_for(const char *device, size_t n_bytes, int error, bool waits);
+bool pin_evict_for(const struct pin_adapter *adapter, size_t n_bytes, int error, bool waits);
 
 /*
  * The same for calls that are the program's own. One is made again until nothing is idle, as
@@ -42,7 +41,7 @@ bool pin_evict_for(const char *device, size_t n_bytes, int error, bool waits);
  * and then for twice as much each time.
  */
 struct pin_retry {
-	const char *device; /* the adapter's name */
+	struct pin_adapter *adapter;
 	size_t n_bytes;
 	unsigned left;	    /* how often it may be repeated */
 	uint64_t destroyed; /* pin_state.destroyed before it was last called */
@@ -78,5 +77,3 @@ bool pin_retry_evict(struct pin_retry *retry, int error);
  * limit have been lowered. Returns whether there is room. Preserves errno.
  */
 bool pin_evict_excess(size_t n_bytes);
-
-#endif

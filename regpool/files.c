@@ -102,9 +102,8 @@ void pin_files_begin_child(void)
 
 bool pin_files_meet(struct pin_range range)
 {
-	bool meets = false;
-
 	for (unsigned i = 0; i < n_files; i++)
-		meets |= pin_range_meets(files[i].pages, range);
-	return meets;
+		if (pin_range_meets(files[i].pages, range))
+			return true;
+	return false;
 }

@@ -5,8 +5,7 @@
  * found without that lock, and not while fork() copies the process. In a child it has changed
  * only after a dlopen() or dlclose() there, which took the loader's lock and gave it back.
  */
-#ifndef PIN_FILES_H
-#define PIN_FILES_H
+#pragma once
 
 #include "allocator/sites.h"
 #include "regpool/range.h"
@@ -27,5 +26,3 @@ struct pin_range pin_files_range(const struct dl_phdr_info *file);
 
 /* In a child, from a handler of fork(), while it has one thread. */
 void pin_files_begin_child(void);
-
-#endif

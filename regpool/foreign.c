@@ -11,7 +11,6 @@
 #include "regpool/threads.h"
 
 #include <errno.h>
-#include <pthread.h>
 
 /* --- ranges that were registered before -------------------------------------------- */
 
@@ -109,7 +108,7 @@ static void note_discarded(struct pin_range pages)
  */
 void pin_foreign_settle(struct pin_range pages, bool is_discarded)
 {
-	pthread_mutex_lock(&ranges_lock);
+	PIN_LOCKED(&ranges_lock);
 	for (struct range *it = ranges; n_watched && it < ranges + PIN_ARRAY_SIZE(ranges);
 	     it++) {
 		if (!it->is_watched || !pin_range_meets(it->pages, pages))
@@ -121,7 +120,6 @@ void pin_foreign_settle(struct pin_range pages, bool is_discarded)
 	}
 	if (is_discarded)
 		note_discarded(pages);
-	pthread_mutex_unlock(&ranges_lock);
 }
 
 /*
@@ -137,7 +135,7 @@ static int watch(struct pin_range pages, uint32_t messages, bool is_late)
 	struct range *range;
 	int error = -EAGAIN;
 
-	pthread_mutex_lock(&ranges_lock);
+	PIN_LOCKED(&ranges_lock);
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(discarded) && discarded[i].end; i++)
 		was_discarded |= pin_range_meets(discarded[i], pages);
 	range = find(pages);
@@ -154,7 +152,6 @@ static int watch(struct pin_range pages, uint32_t messages, bool is_late)
 		range->messages = messages;
 		range->n_kept += range->n_kept < MOST_KEPT;
 	}
-	pthread_mutex_unlock(&ranges_lock);
 	return was_discarded ? -EAGAIN : error;
 }
 
@@ -236,8 +233,10 @@ void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
 		begin_foreign(it);
 }
 
-static void invalidate(struct pin_range range, const void *caller)
+void pin_foreign_invalidate(struct pin_range range, const void *caller)
 {
+	if (!pin_listeners_find())
+		return;
 	atomic_fetch_add(&pin_watched.invalidated, 1);
 	pin_listeners_invalidate(range.start, range.end - range.start, caller);
 	if (pin_listeners_insert_later(caller))
@@ -251,14 +250,8 @@ void pin_foreign_end(struct pin_foreign *it)
 
 	pin_listeners_note_kept(is_kept ? it->range : (struct pin_range){0, 0}, it->messages);
 	if (!is_kept && it->how != PIN_LEFT_ALONE)
-		invalidate(it->range, it->caller);
+		pin_foreign_invalidate(it->range, it->caller);
 	else if (is_kept && it->kind == PIN_WATCH_FOREIGN)
 		atomic_fetch_add(&pin_watched.ranges, 1);
 	errno = error;
-}
-
-void pin_foreign_invalidate_heap(const void *addr, size_t length, const void *caller)
-{
-	if (pin_listeners_find())
-		invalidate(pin_range_of(addr, length), caller);
 }

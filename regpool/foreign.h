@@ -15,8 +15,7 @@
  *
  * Thread-safe. Must not be called from inside malloc or a signal handler.
  */
-#ifndef PIN_FOREIGN_H
-#define PIN_FOREIGN_H
+#pragma once
 
 #include "regpool/watch.h"
 
@@ -39,7 +38,5 @@ void pin_foreign_end(struct pin_foreign *it);
 /* The pages were replaced, or are just being discarded: nothing watches them any more. */
 void pin_foreign_settle(struct pin_range pages, bool is_discarded);
 
-/* Invalidates a heap registration that was served while heap pages were replaced. */
-void pin_foreign_invalidate_heap(const void *addr, size_t length, const void *caller);
-
-#endif
+/* Invalidates a registration, as of the heap one that was served while pages were replaced. */
+void pin_foreign_invalidate(struct pin_range range, const void *caller);

@@ -9,8 +9,7 @@
  * what has no users first, unless that takes longer. It is registered again when it is asked
  * for, or ahead when it is not shared with a child any more.
  */
-#ifndef PIN_FORK_H
-#define PIN_FORK_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -37,5 +36,3 @@ void pin_fork_prepare(void);
 
 /* How many threads are in fork(): nothing is registered ahead, as it would be copied. */
 extern _Atomic unsigned pin_forks_running;
-
-#endif

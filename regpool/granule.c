@@ -7,35 +7,21 @@
 #include "allocator/resident.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* Granules looked at in one call. */
 #define BATCH	  128
 #define N_PAGES	  (PIN_GRANULE / PIN_PAGE)
 #define ENOUGH(n) ((n) - (n) / 21)
 
-static struct pin_table granules; /* flags of each */
-static struct pin_table pins;	  /* page → memory regions that have it, of all sets */
-
-static void init_granules(void)
-{
-	pin_table_init(&pins, sizeof(_Atomic uint32_t), pin_reserve.size / PIN_PAGE);
-	pin_table_init(&granules, sizeof(_Atomic uint32_t),
-		       pin_reserve.size >> PIN_GRANULE_SHIFT);
-}
+/* Flags of each, and page → memory regions that have it, of all sets. */
+static struct pin_table granules = PIN_TABLE(uint32_t, SIZE_MAX, PIN_GRANULE);
+static struct pin_table pins = PIN_TABLE(uint32_t, SIZE_MAX, PIN_PAGE);
 
 int pin_granules_ensure(uintptr_t end)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, init_granules);
-	if (pin_table_ensure(&pins, (end - pin_reserve.base) / PIN_PAGE))
-		return -ENOMEM;
-	return pin_table_ensure(&granules, pin_granule_of(end - 1) + 1);
+	return pin_table_ensure(&pins, (end - pin_reserve.base) / PIN_PAGE)
+		       ?: pin_table_ensure(&granules, pin_granule_of(end - 1) + 1);
 }
 
 static _Atomic uint32_t *flags_at(size_t granule)
@@ -87,13 +73,12 @@ static size_t probe_granules(size_t first, size_t n)
 
 		for (size_t k = 0; k < N_PAGES; k++)
 			n_pages += is_there[i * N_PAGES + k] & 1;
-		if (!n_pages)
-			seen = PIN_IS_BARE;
-		else if (n_pages >= ENOUGH(N_PAGES) &&
-			 is_part_resident((struct pin_range){0, UINTPTR_MAX}, first + i))
-			seen = PIN_IS_RESIDENT;
-		n_new += seen == PIN_IS_RESIDENT;
-		atomic_fetch_and(flags_at(first + i), ~PIN_IS_BARE);
+		if (n_pages)
+			seen = PIN_IS_TOUCHED;
+		if (n_pages >= ENOUGH(N_PAGES) &&
+		    is_part_resident((struct pin_range){0, UINTPTR_MAX}, first + i))
+			seen |= PIN_IS_RESIDENT;
+		n_new += seen / PIN_IS_RESIDENT;
 		atomic_fetch_or(flags_at(first + i), seen);
 	}
 	return n_new;
@@ -122,35 +107,12 @@ bool pin_granules_any(struct pin_range range, uint32_t flags)
 	return i < end;
 }
 
-bool pin_granules_are_bare(struct pin_range range)
-{
-	size_t i = pin_granule_of(range.start), end = pin_granule_of(range.end - 1) + 1;
-
-	while (i < end && has(i, PIN_IS_BARE))
-		i++;
-	return i == end;
-}
-
 void pin_granules_forget(uint32_t flags)
 {
 	size_t n = atomic_load(&granules.committed);
 
 	for (size_t i = 0; i < n; i++)
 		atomic_fetch_and(flags_at(i), ~flags);
-}
-
-/*
- * The kernel reads the mask before it looks at what to do with it, and that is nothing: it
- * knows no such thing. Nothing becomes resident that was not.
- */
-bool pin_granules_may_be_read(uintptr_t page)
-{
-	int error = errno;
-	bool may = syscall(SYS_rt_sigprocmask, -1, page, NULL, _NSIG / 8) != -1 ||
-		   errno != EFAULT;
-
-	errno = error;
-	return may;
 }
 
 void pin_granules_note_unpinnable(struct pin_range range)

@@ -4,8 +4,7 @@
  * whether one of them cannot be pinned, and whether the program has replaced any; and of each
  * page how many memory regions have it. All of it is lock-free.
  */
-#ifndef PIN_GRANULE_TABLE_H
-#define PIN_GRANULE_TABLE_H
+#pragma once
 
 #include "allocator/reserve.h"
 #include "allocator/span.h"
@@ -26,10 +25,10 @@ static inline uintptr_t pin_granule_start(size_t granule)
 }
 
 /*
- * Flags of a granule: it is resident; no page of it was when last looked; the program has
- * replaced pages of it; a registration has failed because a page is protected.
+ * Flags of a granule: a page of it was resident when last looked; all of it was; the program
+ * has replaced pages of it; a registration has failed because a page is protected.
  */
-enum { PIN_IS_RESIDENT = 1, PIN_IS_BARE = 2, PIN_IS_REPLACED = 4, PIN_IS_UNPINNABLE = 8 };
+enum { PIN_IS_TOUCHED = 1, PIN_IS_RESIDENT = 2, PIN_IS_REPLACED = 4, PIN_IS_UNPINNABLE = 8 };
 
 /*
  * Makes room in the table up to `end`. Must be called before the other functions are for these
@@ -46,9 +45,6 @@ size_t pin_granules_probe(struct pin_range range);
 
 /* Whether any granule of a range has one of these flags. */
 bool pin_granules_any(struct pin_range range, uint32_t flags);
-
-/* Whether all granules of a range are bare. */
-bool pin_granules_are_bare(struct pin_range range);
 
 /*
  * Takes these flags from all granules: a child may share pages now, or what could not be
@@ -72,13 +68,8 @@ void pin_granules_note_unpinnable(struct pin_range range);
  */
 size_t pin_granules_count_pins(struct pin_range range, int n);
 
-/* Whether the process may read a page, wherever it is. */
-bool pin_granules_may_be_read(uintptr_t page);
-
 /*
  * Marks granules in which the program has replaced pages. Parts of [start, start + length) may
  * be outside the heap. Returns how many bytes are newly marked, in whole granules.
  */
 size_t pin_granules_mark_replaced(uintptr_t start, size_t length);
-
-#endif

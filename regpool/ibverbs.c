@@ -25,8 +25,7 @@ struct copy {
 	struct pin_range range; /* of its object; empty if it has been unloaded */
 	bool is_seen;		/* by the last look */
 };
-#define MOST_COPIES 4096
-static struct pin_table copies;
+static struct pin_table copies = PIN_TABLE(struct copy, 4096, 0);
 static _Atomic size_t n_copies;
 
 /* The copy that is called where no other is known to be meant: the first. */
@@ -141,18 +140,9 @@ static struct copy *copy_at(size_t i)
 static struct copy *find_known(uintptr_t addr)
 {
 	for (size_t i = 0; i < n_copies; i++)
-		if (addr >= copy_at(i)->range.start && addr < copy_at(i)->range.end)
+		if (pin_range_has_address(copy_at(i)->range, addr))
 			return copy_at(i);
 	return NULL;
-}
-
-static void add_copy(const struct object *object, const struct pin_ibverbs *table)
-{
-	if ((!copies.base && pin_table_init(&copies, sizeof(struct copy), MOST_COPIES)) ||
-	    pin_table_ensure(&copies, n_copies + 1))
-		pin_fatal("there is no memory for the functions of libibverbs");
-	*copy_at(n_copies) = (struct copy){*table, object->range, true};
-	n_copies++;
 }
 
 static int look_at(struct dl_phdr_info *info, size_t size, void *unused)
@@ -161,18 +151,19 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *unused)
 	struct object object;
 	struct copy *known;
 
-	(void)size;
-	(void)unused;
+	(void)size, (void)unused;
 	if (!read_object(&object, info))
 		return 0;
 	known = find_known(object.range.start);
 	if (known)
 		known->is_seen = true;
-	if (known ||
-	    ((uintptr_t)&copies >= object.range.start && (uintptr_t)&copies < object.range.end))
+	if (known || pin_range_has_address(object.range, (uintptr_t)&copies) ||
+	    !find_symbol(&object, "ibv_reg_mr_iova2", NULL) || !resolve(&object, &table))
 		return 0;
-	if (find_symbol(&object, "ibv_reg_mr_iova2", NULL) && resolve(&object, &table))
-		add_copy(&object, &table);
+	if (pin_table_ensure(&copies, n_copies + 1))
+		pin_fatal("there is no memory for the functions of libibverbs");
+	*copy_at(n_copies) = (struct copy){table, object.range, true};
+	n_copies++;
 	return 0;
 }
 

@@ -3,8 +3,7 @@
  * The real libibverbs. pinalloc does not link to it, because it is also preloaded into programs
  * that never load it. Its functions are looked up in the copies the program has loaded.
  */
-#ifndef PIN_IBVERBS_H
-#define PIN_IBVERBS_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -135,5 +134,3 @@ static inline struct ibv_context *pin_ibverbs_context_in(struct verbs_context *e
 		size++;
 	return (struct ibv_context *)(size + 1);
 }
-
-#endif

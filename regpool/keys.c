@@ -18,23 +18,7 @@
 #define MUCH_LARGER 8
 
 /* For each byte that a request waits for, so many may be registered, that one among them. */
-static int64_t awaited_bytes(struct pin_range wanted)
-{
-	return (int64_t)pin_range_length(wanted) * 3;
-}
-
-/* Completes a BUSY entry of this thread with its memory region. */
-static void complete(struct pin_access_set *set, struct pin_entry *entry, struct ibv_mr *mr)
-{
-	struct pin_region *region = &set->regions[entry - set->entries];
-
-	region->mr = mr;
-	region->used_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
-	pin_register_copy(&region->copy, mr);
-	entry->lkey = mr->lkey;
-	entry->rkey = mr->rkey;
-	pin_entry_end(set, entry, PIN_ENTRY_READY);
-}
+#define AWAITED 3
 
 /* If there is no room and may_evict is set, evicts idle memory regions, and tries once more. */
 static struct ibv_mr *register_evicting(struct pin_access_set *set, struct pin_range range,
@@ -45,55 +29,61 @@ static struct ibv_mr *register_evicting(struct pin_access_set *set, struct pin_r
 	struct ibv_mr *mr = pin_register_range(set->domain, set->access, range, error);
 
 	if (!mr)
-		pin_allowance_note_error(set->domain->device, *error);
-	if (!mr && may_evict && pin_evict_for(set->domain->device, n_bytes, *error, false))
+		pin_allowance_note_error(set->domain->adapter, *error);
+	if (!mr && may_evict && pin_evict_for(set->domain->adapter, n_bytes, *error, false))
 		mr = pin_register_range(set->domain, set->access, range, error);
 	atomic_fetch_add_explicit(&pin_state.ns, pin_os_now_ns() - began, memory_order_relaxed);
 	if (!mr)
-		pin_entries_note_error(set->domain->device, *error);
+		pin_entries_note_error(set->domain->adapter, *error);
 	else
 		pin_debug("%s at %p registered%s on %s: lkey 0x%x", PIN_SIZE(n_bytes),
-			  (void *)range.start, may_evict ? "" : " ahead", set->domain->device,
-			  mr->lkey);
+			  (void *)range.start, may_evict ? "" : " ahead",
+			  set->domain->adapter->name, mr->lkey);
 	return mr;
 }
 
 /*
- * Registers the entry's whole range or, if that fails, only the part that is wanted. Sets
- * *error to an errno value, or 0.
+ * Registers the entry's whole range or, if that fails, only the part that is wanted. Returns 0
+ * or an errno value.
  */
-static bool register_entry(struct pin_access_set *set, struct pin_entry *entry,
-			   struct pin_range wanted, bool may_evict, int *error)
+static int register_entry(struct pin_access_set *set, struct pin_entry *entry,
+			  struct pin_range wanted, bool may_evict)
 {
+	struct pin_region *region = pin_region_of(set, entry);
 	struct pin_range range = pin_entry_range(entry);
-	struct ibv_mr *mr = register_evicting(set, range, may_evict, error);
+	int error;
+	struct ibv_mr *mr = register_evicting(set, range, may_evict, &error);
 
-	if (!mr && *error == EFAULT)
+	if (!mr && error == EFAULT)
 		pin_granules_note_unpinnable(range);
 	if (!mr && pin_range_length(wanted) < pin_range_length(range)) {
 		range = wanted;
 		pin_entry_narrow(set, entry, range);
-		mr = register_evicting(set, range, may_evict, error);
+		mr = register_evicting(set, range, may_evict, &error);
 	}
-	if (mr || (!may_evict && pin_ibverbs_out_of_room(*error)))
+	if (mr || (!may_evict && pin_ibverbs_out_of_room(error)))
 		set->spent += (int64_t)pin_range_length(range) -
-			      (may_evict ? awaited_bytes(wanted) : 0);
+			      (may_evict ? (int64_t)pin_range_length(wanted) * AWAITED : 0);
 	if (!mr) {
 		atomic_fetch_add(&pin_state.refused, 1);
 		/* Ahead of requests the program may just be replacing pages there. */
-		if (may_evict || *error != EFAULT)
-			pin_register_log_failure(set->domain, range, *error);
+		if (may_evict || error != EFAULT)
+			pin_register_log_failure(set->domain, range, error);
 		pin_entry_end(set, entry, 0);
-		return false;
+		return error;
 	}
-	*error = 0;
-	complete(set, entry, mr);
+	region->mr = mr;
+	region->used_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
+	pin_register_copy(&region->copy, mr);
+	entry->lkey = mr->lkey;
+	entry->rkey = mr->rkey;
+	pin_entry_end(set, entry, PIN_ENTRY_READY);
 	if (!may_evict) {
 		atomic_fetch_add(&pin_state.ahead, 1);
 		pin_entries_withdraw(set, range, entry);
 	}
 	pin_entries_deregister_withdrawn(set);
-	return true;
+	return 0;
 }
 
 /*
@@ -106,17 +96,19 @@ static struct pin_range choose_range(struct pin_access_set *set, struct pin_rang
 {
 	struct pin_walk walk = pin_entries_walk(set, wanted);
 	struct pin_entry *entry;
+	int64_t more;
 
 	while (most && (entry = pin_entries_next(set, &walk)))
 		if (entry->length <= most && pin_entry_is_idle(set, entry) &&
-		    !set->regions[entry - set->entries].is_stale) {
+		    !pin_region_of(set, entry)->is_stale) {
 			struct pin_range idle = pin_entry_range(entry);
 
 			range.start = idle.start < range.start ? idle.start : range.start;
 			range.end = idle.end > range.end ? idle.end : range.end;
 		}
+	more = (int64_t)(pin_range_length(range) - AWAITED * pin_range_length(wanted));
 	if (most && pin_range_length(range) > pin_range_length(wanted) &&
-	    !pin_allowance_left(set, (int64_t)pin_range_length(range) - awaited_bytes(wanted)))
+	    !pin_allowance_left(set, more))
 		return wanted;
 	return pin_granules_any(range, PIN_IS_REPLACED | PIN_IS_UNPINNABLE) ? wanted : range;
 }
@@ -147,10 +139,12 @@ static enum action prepare(struct pin_access_set *set, const void *addr, size_t 
 		action = *entry ? REGISTER : IMPOSSIBLE;
 	}
 	pthread_mutex_unlock(&set->lock);
-	if (action == REGISTER && !register_entry(set, *entry, wanted, true, &error))
-		action = IMPOSSIBLE;
-	if (action == IMPOSSIBLE)
+	if (action == REGISTER)
+		error = register_entry(set, *entry, wanted, true);
+	if (action == IMPOSSIBLE || (action == REGISTER && error)) {
 		errno = error;
+		return IMPOSSIBLE;
+	}
 	return action;
 }
 
@@ -178,7 +172,7 @@ static struct pin_shares share(struct pin_access_set *set, struct pin_range rang
 	struct pin_entry *entry;
 
 	while ((entry = pin_entries_next(set, &walk))) {
-		struct pin_region *region = &set->regions[entry - set->entries];
+		struct pin_region *region = pin_region_of(set, entry);
 		bool is_idle = pin_entry_is_idle(set, entry);
 
 		*(is_idle ? &shares.idle : &shares.used) += pin_range_length(
@@ -193,20 +187,16 @@ static struct pin_shares share(struct pin_access_set *set, struct pin_range rang
 bool pin_keys_covers(struct pin_access_set *set, struct pin_range range,
 		     struct pin_shares *shares)
 {
-	bool has;
-
-	pthread_mutex_lock(&set->lock);
-	has = pin_entries_find(set, range, SIZE_MAX, NULL);
-	if (!has)
-		*shares = share(set, range, false);
-	pthread_mutex_unlock(&set->lock);
-	return has;
+	PIN_LOCKED(&set->lock);
+	if (pin_entries_find(set, range, SIZE_MAX, NULL))
+		return true;
+	*shares = share(set, range, false);
+	return false;
 }
 
 int pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range)
 {
 	struct pin_entry *entry = NULL;
-	int error = 0;
 
 	pthread_mutex_lock(&set->lock);
 	if (!pin_entries_find(set, range, SIZE_MAX, NULL)) {
@@ -214,13 +204,11 @@ int pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range)
 		entry = pin_entry_allocate(set, range);
 	}
 	if (entry) {
-		set->regions[entry - set->entries].is_ahead = true;
-		set->domain->ahead += entry->length;
+		pin_region_of(set, entry)->is_ahead = true;
+		set->domain->adapter->ahead += entry->length;
 	}
 	pthread_mutex_unlock(&set->lock);
-	if (entry)
-		register_entry(set, entry, range, false, &error);
-	return error;
+	return entry ? register_entry(set, entry, range, false) : 0;
 }
 
 /*
@@ -230,7 +218,7 @@ int pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range)
 static PIN_COLD struct pin_entry *note_use(struct pin_access_set *set, struct pin_entry *entry,
 					   size_t length)
 {
-	struct pin_region *region = &set->regions[entry - set->entries];
+	struct pin_region *region = pin_region_of(set, entry);
 
 	region->used_at = pin_evict_clock;
 	if (length >= entry->length / 4)
@@ -263,25 +251,16 @@ static inline struct pin_entry *use_if_covering(struct pin_access_set *set, uint
 	return entry;
 }
 
-static struct pin_entry *use_if_found(struct pin_access_set *set, const void *addr,
-				      size_t length, _Atomic uint32_t **user)
-{
-	uint32_t number = pin_keys_covering(set, addr);
-	struct pin_entry *entry = use_if_covering(set, number, addr, length, user);
-
-	if (PIN_LIKELY(entry != NULL))
-		return entry;
-	return use_if_covering(set, pin_keys_covering_page(set, addr), addr, length, user);
-}
-
 struct pin_entry *pin_keys_get(struct pin_access_set *set, const void *addr, size_t length,
 			       _Atomic uint32_t **user)
 {
 	struct pin_entry *entry;
 
-	while (!(entry = use_if_found(set, addr, length, user)))
-		if (!pin_keys_create(set, addr, length))
-			return NULL;
+	do
+		entry = use_if_covering(set, pin_keys_covering(set, addr), addr, length, user)
+				?: use_if_covering(set, pin_keys_covering_page(set, addr), addr,
+						   length, user);
+	while (!entry && pin_keys_create(set, addr, length));
 	return entry;
 }
 

@@ -3,8 +3,7 @@
  * Finds the memory region of an access set for a range of addresses, and registers one if there
  * is none.
  */
-#ifndef PIN_KEYS_H
-#define PIN_KEYS_H
+#pragma once
 
 #include "regpool/entries.h"
 
@@ -73,5 +72,3 @@ static inline uint32_t pin_keys_covering_page(struct pin_access_set *set, const 
 	return pin_keys_named_at(&set->in_part,
 				 ((uintptr_t)addr - pin_reserve.base) / PIN_PAGE);
 }
-
-#endif

@@ -55,10 +55,13 @@ static bool is_child;
 static const struct library *library_of(uintptr_t address)
 {
 	for (struct library *it = libraries; it; it = it->next)
-		if (address >= it->range.start && address < it->range.end)
+		if (pin_range_has_address(it->range, address))
 			return it;
 	return NULL;
 }
+
+/* Functions that others call get what they do not need. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 
 /* --- libfabric's memory monitor ------------------------------------------------------- */
 
@@ -91,14 +94,12 @@ static _Atomic bool has_cache;
 
 static int start_monitor(struct fid_mem_monitor *monitor)
 {
-	(void)monitor;
 	atomic_store(&has_cache, true);
 	return 0;
 }
 
 static void stop_monitor(struct fid_mem_monitor *monitor)
 {
-	(void)monitor;
 }
 
 /*
@@ -108,10 +109,9 @@ static void stop_monitor(struct fid_mem_monitor *monitor)
 static int subscribe(struct fid_mem_monitor *monitor, const void *addr, size_t length)
 {
 	struct pin_range range = pin_range_of(addr, length);
-	bool may = range.start >= kept.start && range.end <= kept.end &&
+	bool may = pin_range_has(kept, range) &&
 		   pin_watch_arrived[PIN_WATCH_FOREIGN] == kept_at;
 
-	(void)monitor;
 	if (pin_reserve_contains(addr))
 		may = pin_watch_is_on() && !pin_watch_heap_is_changing() &&
 		      !pin_granules_any(range, PIN_IS_REPLACED);
@@ -120,15 +120,11 @@ static int subscribe(struct fid_mem_monitor *monitor, const void *addr, size_t l
 
 static void unsubscribe(struct fid_mem_monitor *monitor, const void *addr, size_t length)
 {
-	(void)monitor;
-	(void)addr;
-	(void)length;
 }
 
 /* libfabric was notified of anything that is not valid any more. */
 static bool is_valid(struct fid_mem_monitor *monitor, const void *addr, size_t length)
 {
-	unsubscribe(monitor, addr, length);
 	return true;
 }
 
@@ -228,11 +224,8 @@ static int find_library(struct dl_phdr_info *info, size_t size, void *unused)
 {
 	const struct known_library *known = info->dlpi_name ? known_library(info->dlpi_name)
 							    : NULL;
-
 	struct pin_range range = pin_files_range(info);
 
-	(void)size;
-	(void)unused;
 	if (!known || library_of(range.start) || strlen(info->dlpi_name) >= PATH_MAX)
 		return false;
 	strcpy(found.path, info->dlpi_name);

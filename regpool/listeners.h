@@ -9,8 +9,7 @@
  *
  * The library links to none of them. Those that were found are never unloaded.
  */
-#ifndef PIN_LISTENERS_H
-#define PIN_LISTENERS_H
+#pragma once
 
 #include "regpool/watch.h"
 
@@ -55,5 +54,3 @@ void pin_listeners_begin_child(void);
  * there are no more messages than that; an empty range if not. libfabric asks about it next.
  */
 void pin_listeners_note_kept(struct pin_range range, uint32_t messages);
-
-#endif

@@ -44,17 +44,9 @@ static PIN_COLD enum pin_reason why_not(const void *addr, size_t length)
 	return errno == EFAULT ? PIN_PROTECTED : PIN_UNPINNED;
 }
 
-/* EFA's provider in libfabric is not the only one that has adapters of no known kind. */
-static bool needs_unique_key(const struct request *request)
-{
-	return request->pd->context->device->node_type == IBV_NODE_UNSPECIFIED ||
-	       pin_listeners_needs_unique_keys(request->caller);
-}
-
 /* Fills the proxy with the keys for a request and counts it as a user of the memory region. */
 static enum pin_reason serve_request(const struct request *request, struct pin_proxy *proxy)
 {
-	const struct pin_region *region;
 	_Atomic uint32_t *user;
 	struct pin_access_set *set;
 	struct pin_domain *domain;
@@ -76,12 +68,15 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 	entry = pin_keys_get(set, request->addr, request->length, &user);
 	if (!entry)
 		return why_not(request->addr, request->length);
-	region = &set->regions[entry - set->entries];
-	if (PIN_UNLIKELY(needs_unique_key(request)) && pin_entry_has_users(set, entry, 2)) {
+	/* EFA's provider in libfabric is not the only one that has adapters of no known kind.
+	 */
+	if (PIN_UNLIKELY(request->pd->context->device->node_type == IBV_NODE_UNSPECIFIED ||
+			 pin_listeners_needs_unique_keys(request->caller)) &&
+	    pin_entry_has_users(set, entry, 2)) {
 		pin_keys_put(user);
 		return PIN_SHARED;
 	}
-	proxy->copy = region->copy;
+	proxy->copy = pin_region_of(set, entry)->copy;
 	proxy->mr.addr = request->addr;
 	proxy->mr.length = request->length;
 	proxy->set = set;
@@ -120,7 +115,7 @@ static struct ibv_mr *register_real(const struct request *request)
 		mr = call_real(request);
 	} while (!mr && pin_retry_evict(&room, errno));
 	if (mr)
-		pin_allowance_note_own(room.device, (int64_t)request->length);
+		pin_allowance_note_own(room.adapter, (int64_t)request->length);
 	return mr;
 }
 
@@ -148,19 +143,17 @@ struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uin
 {
 	struct request request = {pd, addr, length, iova, access, caller, NULL, NULL};
 	struct pin_proxy *proxy = NULL;
-	enum pin_reason reason = PIN_FOREIGN;
+	enum pin_reason reason = pin_state_off() ?: PIN_FOREIGN;
 
 	/* Memory that is not heap needs no proxy. */
-	if (PIN_UNLIKELY(pin_state_off())) {
-		reason = pin_state_off();
-	} else if (pin_reserve_contains(addr)) {
+	if (reason == PIN_FOREIGN && pin_reserve_contains(addr)) {
 		proxy = pin_proxy_new();
 		reason = proxy ? serve_request(&request, proxy) : PIN_NO_ROOM;
 	}
 	pin_state_count(reason);
 	if (PIN_LIKELY(reason == PIN_SERVED)) {
 		if (PIN_UNLIKELY(pin_watch_heap_is_changing()))
-			pin_foreign_invalidate_heap(addr, length, caller);
+			pin_foreign_invalidate(pin_range_of(addr, length), caller);
 		return &proxy->mr;
 	}
 	if (proxy)
@@ -202,13 +195,13 @@ struct ibv_mr *pin_mr_register_buffer(struct ibv_pd *pd, struct ibv_buf *buf, vo
 
 static int deregister_real(struct ibv_mr *mr, int (*dereg_mr)(struct ibv_mr *mr))
 {
-	const struct ibv_context *context = mr->context;
+	struct pin_adapter *adapter = pin_adapter_of(mr->context);
 	int64_t length = (int64_t)mr->length;
-	int error = (dereg_mr ? dereg_mr : pin_ibverbs_of(context)->dereg_mr)(mr);
+	int error = (dereg_mr ? dereg_mr : pin_ibverbs_of(mr->context)->dereg_mr)(mr);
 
 	if (!error)
-		pin_allowance_note_own(pin_domain_device(context), -length);
-	pin_entries_note_error(pin_domain_device(context), error);
+		pin_allowance_note_own(adapter, -length);
+	pin_entries_note_error(adapter, error);
 	return error;
 }
 
@@ -251,8 +244,7 @@ int pin_mr_deregister_by(struct ibv_mr *mr, int (*dereg_mr)(struct ibv_mr *mr))
 	return proxy ? deregister_proxy(proxy) : deregister_real(mr, dereg_mr);
 }
 
-static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-			   size_t length, int access, const void *caller,
+static int reregister_real(struct ibv_mr *mr, int flags, const struct request *to,
 			   pin_rereg_mr *rereg_mr)
 {
 	struct pin_foreign foreign;
@@ -262,11 +254,11 @@ static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
 	if (!rereg_mr)
 		rereg_mr = pin_ibverbs_of(mr->context)->rereg_mr;
 	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION))
-		return rereg_mr(mr, flags, pd, addr, length, access);
-	pin_foreign_begin(&foreign, addr, length, caller);
-	room = pin_retry_begin(mr->context, length);
+		return rereg_mr(mr, flags, to->pd, to->addr, to->length, (int)to->access);
+	pin_foreign_begin(&foreign, to->addr, to->length, to->caller);
+	room = pin_retry_begin(mr->context, to->length);
 	do {
-		error = rereg_mr(mr, flags, pd, addr, length, access);
+		error = rereg_mr(mr, flags, to->pd, to->addr, to->length, (int)to->access);
 	} while (error == IBV_REREG_MR_ERR_CMD && pin_retry_evict(&room, errno));
 	if (!error)
 		pin_foreign_end(&foreign);
@@ -277,27 +269,23 @@ static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
  * The adapter decides what it can, and says so, with a registration of the same memory that
  * stands for the proxy from then on if that succeeds. If it fails, the proxy stays as it was.
  */
-static int reregister_proxy(struct pin_proxy *proxy, int flags, struct ibv_pd *pd, void *addr,
-			    size_t length, int access, const void *caller)
+static int reregister_proxy(struct pin_proxy *proxy, int flags, const struct request *to)
 {
-	const struct request same = {.pd = proxy->mr.pd,
-				     .addr = proxy->mr.addr,
-				     .length = proxy->mr.length,
-				     .iova = (uintptr_t)proxy->mr.addr,
-				     .access = proxy->access,
-				     .caller = caller};
+	const struct ibv_mr *mr = &proxy->mr;
+	const struct request same = {mr->pd,	    mr->addr,	mr->length, (uintptr_t)mr->addr,
+				     proxy->access, to->caller, NULL,	    NULL};
 	struct ibv_mr *own = proxy->own ? proxy->own : pass_through(&same);
 	int error, saved;
 
 	if (!own)
 		return IBV_REREG_MR_ERR_CMD;
-	error = reregister_real(own, flags, pd, addr, length, access, caller, NULL);
+	error = reregister_real(own, flags, to, NULL);
 	saved = errno;
 	if (error && !proxy->own)
-		pin_ibverbs_of(own->context)->dereg_mr(own);
+		deregister_real(own, NULL);
+	else if (!proxy->own)
+		release_proxy(proxy);
 	if (!error) {
-		if (!proxy->own)
-			release_proxy(proxy);
 		pin_register_copy(&proxy->copy, own);
 		proxy->own = own;
 		proxy->user = NULL;
@@ -309,16 +297,17 @@ static int reregister_proxy(struct pin_proxy *proxy, int flags, struct ibv_pd *p
 int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 		      size_t length, int access, const void *caller, pin_rereg_mr *rereg_mr)
 {
+	const struct request to = {pd, addr, length, 0, (unsigned)access, caller, NULL, NULL};
 	struct pin_proxy *proxy = pin_proxy_of(mr);
 
 	if (!proxy)
-		return reregister_real(mr, flags, pd, addr, length, access, caller, rereg_mr);
+		return reregister_real(mr, flags, &to, rereg_mr);
 	if (!proxy->live) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
 	pin_state_count(PIN_EXTENDED);
-	return reregister_proxy(proxy, flags, pd, addr, length, access, caller);
+	return reregister_proxy(proxy, flags, &to);
 }
 
 /* Registers if necessary. */
@@ -378,11 +367,11 @@ static __attribute__((noinline)) int look_up_any_domain(struct ibv_pd *pd, const
 	pin_watch_catch_up();
 	if (domain) {
 		set = pin_access_set_of(domain, access);
-		entry = held_if_covering(set, pin_keys_covering(set, addr), addr, length);
+		entry = held_if_covering(set, pin_keys_covering(set, addr), addr, length)
+				?: held_if_covering(set, pin_keys_covering_page(set, addr),
+						    addr, length);
 	}
-	if (set && !entry)
-		entry = held_if_covering(set, pin_keys_covering_page(set, addr), addr, length);
-	if (PIN_UNLIKELY(!entry))
+	if (!entry)
 		error = hold(pd, addr, length, access, set, &entry);
 	errno = saved;
 	if (error)

@@ -4,8 +4,7 @@
  * passed to libibverbs unchanged. Called by the interposers and the API in preload/.
  * Thread-safe. Must not be called from inside malloc or a signal handler.
  */
-#ifndef PIN_MR_H
-#define PIN_MR_H
+#pragma once
 
 #include "regpool/ibverbs.h"
 
@@ -57,5 +56,3 @@ struct pin_mr_key {
  */
 int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, unsigned access,
 		  struct pin_mr_key *key);
-
-#endif

@@ -26,9 +26,9 @@
 #include "regpool/domain.h"
 #include "regpool/evict.h"
 #include "regpool/mr.h"
+#include "regpool/threads.h"
 
 #include <malloc.h>
-#include <pthread.h>
 #include <stdatomic.h>
 
 typedef void function(void);
@@ -125,28 +125,16 @@ struct tables {
 #undef FUNCTION
 };
 
-#define MOST_CONTEXTS 65536
-static struct pin_table all;
+static struct pin_table all = PIN_TABLE(struct tables, 65536, 0);
 static _Atomic size_t n_all;
 
+/* Those of a context, or the next ones, which have none. */
 static struct tables *tables_of(const struct ibv_context *context)
 {
-	for (size_t i = 0; i < n_all; i++)
-		if (pin_table_at(&all, struct tables, i)->context == context)
-			return pin_table_at(&all, struct tables, i);
-	return NULL;
-}
+	struct tables *its = pin_table_at(&all, struct tables, 0);
 
-static struct tables *new_tables(const struct ibv_context *context)
-{
-	struct tables *its;
-
-	if ((!all.base && pin_table_init(&all, sizeof *its, MOST_CONTEXTS)) ||
-	    pin_table_ensure(&all, n_all + 1))
-		return NULL;
-	its = pin_table_at(&all, struct tables, n_all);
-	its->context = context;
-	n_all++;
+	for (size_t i = 0; i < n_all && its->context != context; i++)
+		its++;
 	return its;
 }
 
@@ -173,13 +161,15 @@ static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 static void hook_objects(struct ibv_context *context)
 {
 	struct verbs_context *extended = verbs_get_ctx(context);
-	struct tables *its = tables_of(context);
+	struct tables *its;
 
-	its = its ? its : new_tables(context);
-	if (!its) {
+	if (pin_table_ensure(&all, n_all + 1)) {
 		pin_warn_once("no memory to help with the objects of another context");
 		return;
 	}
+	its = tables_of(context);
+	n_all += !its->context;
+	its->context = context;
 	if (context->ops.alloc_mw && context->ops.alloc_mw != alloc_mw) {
 		its->alloc_mw = context->ops.alloc_mw;
 		context->ops.alloc_mw = alloc_mw;
@@ -198,13 +188,10 @@ static void hook_objects(struct ibv_context *context)
 void pin_provider_hook(struct ibv_context *context)
 {
 	static pthread_mutex_t hook_lock = PTHREAD_MUTEX_INITIALIZER;
-	bool taken;
 
-	pthread_mutex_lock(&hook_lock);
-	taken = hook_calls(context);
+	PIN_LOCKED(&hook_lock);
 	hook_objects(context);
-	pthread_mutex_unlock(&hook_lock);
-	if (!taken)
+	if (!hook_calls(context))
 		pin_warn_once("the provider functions of %s are not where libibverbs is known "
 			      "to store them: exclude programs that find ibv_dereg_mr with "
 			      "dlsym, with PINALLOC_PROGRAMS",

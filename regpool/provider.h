@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef PIN_PROVIDER_H
-#define PIN_PROVIDER_H
+#pragma once
 
 struct ibv_context;
 
@@ -10,5 +9,3 @@ struct ibv_context;
  * Idempotent. Thread-safe.
  */
 void pin_provider_hook(struct ibv_context *context);
-
-#endif

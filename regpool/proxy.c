@@ -6,14 +6,9 @@
 #include <config.h>
 
 #include "regpool/proxy.h"
-#include "allocator/os.h"
 
-#include <pthread.h>
-
-#define MOST_PROXIES ((size_t)1 << 22)
-
-/* Number 0 is none. */
-static struct pin_table proxies;
+/* Number 0 is none. Where addresses are limited, so is the heap, and so are these. */
+static struct pin_table proxies = PIN_TABLE(struct pin_proxy, (size_t)1 << 22, PIN_PAGE);
 static _Atomic uint32_t n_ever_used = 1;
 
 /*
@@ -40,15 +35,6 @@ _Static_assert(PIN_LANES == 64, "filled_lanes has a bit for each");
 static uint64_t head_after(uint64_t head, uint32_t first)
 {
 	return ((head & ~(COUNT_UNIT - 1)) + COUNT_UNIT) | first;
-}
-
-/* Where address space is limited, the tables of domains, and the program, need the rest. */
-static void init_proxies(void)
-{
-	size_t most = pin_os_address_space_left() / 16 / sizeof(struct pin_proxy);
-
-	pin_table_init(&proxies, sizeof(struct pin_proxy),
-		       most < MOST_PROXIES ? most : MOST_PROXIES);
 }
 
 static struct pin_proxy *proxy_at(uint32_t i)
@@ -107,12 +93,9 @@ static struct pin_proxy *allocate_unused(void)
 
 struct pin_proxy *pin_proxy_new(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	unsigned lane = pin_lane();
-	struct pin_proxy *proxy;
+	struct pin_proxy *proxy = pop_free(&free_lists[lane]);
 
-	pthread_once(&once, init_proxies);
-	proxy = pop_free(&free_lists[lane]);
 	/* There is one for each lane at least, or threads that need one would take turns. */
 	if (!proxy && n_ever_used > PIN_LANES)
 		proxy = pop_from_other_lanes(lane);
@@ -137,7 +120,7 @@ struct pin_proxy *pin_proxy_of(const struct ibv_mr *mr)
 {
 	size_t offset = (size_t)((const char *)mr - proxies.base);
 
-	if (!proxies.base || offset >= proxies.committed * sizeof(struct pin_proxy))
+	if (offset >= proxies.committed * sizeof(struct pin_proxy))
 		return NULL;
 	return (struct pin_proxy *)(uintptr_t)mr;
 }

@@ -5,8 +5,7 @@
  * a copy of the provider's structure, because mlx5 and irdma read beyond struct ibv_mr when a
  * memory window is bound.
  */
-#ifndef PIN_PROXY_H
-#define PIN_PROXY_H
+#pragma once
 
 #include "regpool/entries.h"
 
@@ -33,5 +32,3 @@ void pin_proxy_free(struct pin_proxy *proxy);
  * The proxy that `mr` points to, allocated or free; NULL if it is libibverbs' own. Lock-free.
  */
 struct pin_proxy *pin_proxy_of(const struct ibv_mr *mr);
-
-#endif

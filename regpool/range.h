@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Ranges of addresses: what they have, meet, and round to. */
-#ifndef PIN_RANGE_H
-#define PIN_RANGE_H
+#pragma once
 
 #include "allocator/pages.h"
 
@@ -14,6 +13,11 @@ static inline size_t pin_range_length(struct pin_range range)
 static inline bool pin_range_has(struct pin_range range, struct pin_range other)
 {
 	return range.start <= other.start && range.end >= other.end;
+}
+
+static inline bool pin_range_has_address(struct pin_range range, uintptr_t addr)
+{
+	return addr >= range.start && addr < range.end;
 }
 
 static inline bool pin_range_meets(struct pin_range range, struct pin_range other)
@@ -41,5 +45,3 @@ static inline struct pin_range pin_range_granules(struct pin_range range)
 	return (struct pin_range){PIN_ALIGN_DOWN(range.start, PIN_GRANULE),
 				  PIN_ALIGN_UP(range.end, PIN_GRANULE)};
 }
-
-#endif

@@ -26,7 +26,7 @@ void pin_register_copy(struct pin_mr_copy *copy, const struct ibv_mr *mr)
 	uintptr_t page = PIN_ALIGN_UP((uintptr_t)mr + 1, PIN_PAGE);
 	size_t n = pin_reserve_contains(mr) ? sizeof *copy : VERBS_MR_BYTES;
 
-	if ((uintptr_t)mr + n > page && !pin_granules_may_be_read(page))
+	if ((uintptr_t)mr + n > page && !pin_os_may_read(page))
 		n = page - (uintptr_t)mr;
 	memcpy(copy, mr, n);
 }
@@ -38,31 +38,27 @@ void pin_register_copy(struct pin_mr_copy *copy, const struct ibv_mr *mr)
  */
 static bool enter_node(struct pin_range range)
 {
-	static _Atomic int has_nodes; /* 1 or -1; 0: not known yet */
 	const struct pin_span *span = pin_span_find((void *)range.start, 1);
 
-	if (!has_nodes)
-		has_nodes = pin_os_has_nodes() ? 1 : -1;
-	return has_nodes > 0 && pin_os_prefer_node(span ? span->node : 0);
+	return pin_os_has_nodes() && pin_os_prefer_node(span ? span->node : 0);
 }
 
 static void warn_limit_reached(const struct pin_domain *domain)
 {
-	bool is_automatic = pin_options.max_pinned == PIN_PINNED_AUTO;
-
 	if (pin_budget_is_tight())
 		pin_warn_once("the heap's share of locked memory on %s is used up, %s of "
 			      "ulimit -l: idle memory regions are deregistered, and requests "
 			      "that do not fit go to libibverbs; raise ulimit -l",
-			      domain->device, PIN_SIZE(pin_budget_locked_limit()));
+			      domain->adapter->name, PIN_SIZE(pin_budget_locked_limit()));
 	else
 		pin_warn_once(
 			"the heap has reached its limit on pinned memory on %s, %s%s: idle "
 			"memory regions are deregistered, and requests that do not fit go to "
 			"libibverbs; PINALLOC_MAX_PINNED sets another",
-			domain->device, PIN_SIZE(pin_budget_pinned_limit()),
-			is_automatic ? " (3/4 of RAM or cgroup, for all ranks of the node)"
-				     : "");
+			domain->adapter->name, PIN_SIZE(pin_budget_pinned_limit()),
+			pin_options.max_pinned == PIN_PINNED_AUTO
+				? " (3/4 of RAM or cgroup, for all ranks of the node)"
+				: "");
 }
 
 struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
@@ -104,6 +100,7 @@ struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
 	atomic_fetch_add(&pin_state.created, 1);
 	atomic_fetch_add(&domain->created, 1);
 	atomic_fetch_add(&domain->registered, length);
+	atomic_fetch_add(&domain->adapter->registered, length);
 	pin_state_update_peak(&domain->registered, &domain->registered_peak);
 	pin_hook(note_registered);
 	return mr;
@@ -119,22 +116,24 @@ void pin_register_log_failure(const struct pin_domain *domain, struct pin_range 
 	if (error == PIN_TOO_LARGE)
 		pin_warn_once("cannot pin %s of the heap on %s: the adapter limits memory "
 			      "regions to %s; such requests go to libibverbs",
-			      PIN_SIZE(length), domain->device, PIN_SIZE(domain->max_mr_size));
+			      PIN_SIZE(length), domain->adapter->name,
+			      PIN_SIZE(domain->max_mr_size));
 	else if (error == EFAULT)
 		pin_warn_once(
 			"cannot pin %s of the heap at %p on %s: a page there is protected; "
 			"memory around it is registered as it is requested",
-			PIN_SIZE(length), (void *)range.start, domain->device);
+			PIN_SIZE(length), (void *)range.start, domain->adapter->name);
 	else
 		pin_warn_once("cannot pin %s of the heap on %s: %s; such requests go to "
 			      "libibverbs",
-			      PIN_SIZE(length), domain->device, strerrordesc_np(error));
+			      PIN_SIZE(length), domain->adapter->name, strerrordesc_np(error));
 }
 
 void pin_register_note_gone(struct pin_domain *domain, struct pin_range range)
 {
 	atomic_fetch_add(&pin_state.destroyed, 1);
 	atomic_fetch_sub(&domain->registered, pin_range_length(range));
+	atomic_fetch_sub(&domain->adapter->registered, pin_range_length(range));
 	pin_budget_release(range);
 	pin_hook(note_registered);
 }
@@ -147,7 +146,7 @@ int pin_register_deregister(struct pin_domain *domain, struct ibv_mr *mr,
 	if (error)
 		pin_warn_once("cannot deregister %s of the heap at %p on %s: %s",
 			      PIN_SIZE(pin_range_length(range)), (void *)range.start,
-			      domain->device, strerrordesc_np(error));
+			      domain->adapter->name, strerrordesc_np(error));
 	else
 		pin_register_note_gone(domain, range);
 	return error;

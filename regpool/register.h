@@ -3,8 +3,7 @@
  * Real registrations of heap memory: within the budget, on the memory node of the heap there,
  * counted, and with failures logged.
  */
-#ifndef PIN_REGISTER_H
-#define PIN_REGISTER_H
+#pragma once
 
 #include "regpool/granule.h"
 #include "regpool/domains.h"
@@ -36,5 +35,3 @@ void pin_register_note_gone(struct pin_domain *domain, struct pin_range range);
 
 /* Copies a real MR with what of its provider's structure can be read. */
 void pin_register_copy(struct pin_mr_copy *copy, const struct ibv_mr *mr);
-
-#endif

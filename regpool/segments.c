@@ -3,8 +3,7 @@
 
 #include "regpool/segments.h"
 #include "regpool/budget.h"
-
-#include <pthread.h>
+#include "regpool/threads.h"
 
 /* Held for looks at the list only. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -12,46 +11,39 @@ static struct pin_segment *_Atomic segments;
 
 void pin_segments_add(struct pin_segment *segment)
 {
-	pthread_mutex_lock(&lock);
+	PIN_LOCKED(&lock);
 	segment->next = segments;
 	segments = segment;
-	pthread_mutex_unlock(&lock);
 }
 
 void pin_segments_remove(struct pin_segment *segment)
 {
 	struct pin_segment *_Atomic *at = &segments;
 
-	pthread_mutex_lock(&lock);
+	PIN_LOCKED(&lock);
 	while (*at != segment)
 		at = &(*at)->next;
 	*at = segment->next;
-	pthread_mutex_unlock(&lock);
 }
 
 bool pin_segments_meet(struct pin_range range)
 {
-	bool meets = false;
-
-	pthread_mutex_lock(&lock);
+	PIN_LOCKED(&lock);
 	for (struct pin_segment *it = segments; it; it = it->next)
-		meets |= pin_range_meets(it->range, range);
-	pthread_mutex_unlock(&lock);
-	return meets;
+		if (pin_range_meets(it->range, range))
+			return true;
+	return false;
 }
 
 bool pin_segments_find_piece(struct pin_range range, struct pin_range *piece)
 {
-	bool found = false;
-
-	pthread_mutex_lock(&lock);
-	for (struct pin_segment *it = segments; it && !found; it = it->next)
+	PIN_LOCKED(&lock);
+	for (struct pin_segment *it = segments; it; it = it->next)
 		if (it->is_ready && pin_range_has(it->range, range)) {
 			*piece = pin_segment_piece_at(it, range.start);
-			found = pin_range_has(*piece, range);
+			return pin_range_has(*piece, range);
 		}
-	pthread_mutex_unlock(&lock);
-	return found;
+	return false;
 }
 
 bool pin_segments_next_piece(uintptr_t above, struct pin_range *piece)
@@ -59,7 +51,7 @@ bool pin_segments_next_piece(uintptr_t above, struct pin_range *piece)
 	size_t limit = segments ? pin_budget_limit() : 0;
 	bool found = false;
 
-	pthread_mutex_lock(&lock);
+	PIN_LOCKED(&lock);
 	for (struct pin_segment *it = segments; it; it = it->next) {
 		uintptr_t start = it->range.start;
 
@@ -71,6 +63,5 @@ bool pin_segments_next_piece(uintptr_t above, struct pin_range *piece)
 			found = true;
 		}
 	}
-	pthread_mutex_unlock(&lock);
 	return found;
 }

@@ -7,8 +7,7 @@
  *
  * Thread-safe. Must not be called from inside malloc.
  */
-#ifndef PIN_SEGMENTS_H
-#define PIN_SEGMENTS_H
+#pragma once
 
 #include "regpool/range.h"
 
@@ -49,5 +48,3 @@ static inline struct pin_range pin_segment_piece_at(const struct pin_segment *se
 	return (struct pin_range){start,
 				  start + (left < segment->piece ? left : segment->piece)};
 }
-
-#endif

@@ -27,26 +27,9 @@ unsigned pin_lanes(void)
 	return n < PIN_LANES ? (unsigned)n : PIN_LANES;
 }
 
-const char *const pin_reason_names[PIN_REASONS] = {
-	[PIN_SERVED] = "served",
-	[PIN_FOREIGN] = "not heap memory",
-	[PIN_SPLIT] = "not all of it heap memory",
-	[PIN_REPLACED] = "pages replaced by the program",
-	[PIN_UNWATCHED] = "not watched, with PINALLOC_WATCH=strict",
-	[PIN_IOVA] = "device address differs, or empty",
-	[PIN_RIGHTS] = "rights beyond PINALLOC_ACCESS",
-	[PIN_UNSOUND] = "remote writing without local",
-	[PIN_SHARED] = "key in use, and has to be unique",
-	[PIN_UNPINNED] = "could not be pinned",
-	[PIN_PROTECTED] = "a page that is protected",
-	[PIN_NO_ROOM] = "table full",
-	[PIN_UNSEEN] = "unknown protection domain",
-	[PIN_DMABUF] = "dma-buf",
-	[PIN_EXTENDED] = "more than address and rights",
-	[PIN_OFF] = "registration is off",
-	[PIN_FORK_GUARD] = "fork protection without copy-on-fork",
-	[PIN_CHILD] = "in a forked child",
-};
+#define REASON(name, text) text,
+const char *const pin_reason_names[PIN_REASONS] = {PIN_FOR_EACH_REASON(REASON)};
+#undef REASON
 
 void pin_state_init(bool enabled)
 {

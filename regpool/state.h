@@ -3,8 +3,7 @@
  * State of the whole library: whether registration works, its counters, how much is registered,
  * and a change counter that the registrar sleeps on.
  */
-#ifndef PIN_STATE_H
-#define PIN_STATE_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -35,29 +34,36 @@ static inline unsigned pin_lane(void)
 /* How many lanes threads have. What a thread counts is in one of them. */
 unsigned pin_lanes(void);
 
-/* Why a request went to libibverbs. The texts, for the report, are in state.c. */
-enum pin_reason {
-	PIN_SERVED,
-	PIN_FOREIGN,	/* not in the heap */
-	PIN_SPLIT,	/* only partly in the heap */
-	PIN_REPLACED,	/* in heap pages that the program has replaced */
-	PIN_UNWATCHED,	/* with PINALLOC_WATCH=strict: nothing tells which pages it replaces */
-	PIN_IOVA,	/* device address (iova) differs from the address, or the length is 0 */
-	PIN_RIGHTS,	/* rights that PINALLOC_ACCESS does not grant */
-	PIN_UNSOUND,	/* rights that verbs refuse for any memory region */
-	PIN_SHARED,	/* its key is in use, and the caller or adapter keeps MRs by key */
-	PIN_UNPINNED,	/* could not be pinned */
-	PIN_PROTECTED,	/* with a page that may not be read, or not be written */
-	PIN_NO_ROOM,	/* no room for another proxy */
-	PIN_UNSEEN,	/* protection domain whose allocation was not seen */
-	PIN_DMABUF,	/* a dma-buf */
-	PIN_EXTENDED,	/* more than an address and rights, as ibv_reg_mr_ex() takes */
-	PIN_OFF,	/* PINALLOC_REGISTER=off, or excluded by PINALLOC_PROGRAMS */
-	PIN_FORK_GUARD, /* fork protection is on, and would keep the heap from children (fork.h)
-			 */
-	PIN_CHILD,	/* in a forked child */
-	PIN_REASONS
-};
+/*
+ * Why a request went to libibverbs, with the texts of the report. SERVED: it did not, or, of
+ * all registration, nothing keeps it from working. SHARED: the caller or the adapter keeps MRs
+ * by key. NO_ROOM: for another proxy, or an access set. UNSEEN: the protection domain's
+ * allocation was not seen. EXTENDED: as ibv_reg_mr_ex() takes. OFF: by PINALLOC_REGISTER or
+ * PINALLOC_PROGRAMS. FORK_GUARD: fork protection would keep the heap from children (fork.h).
+ */
+#define PIN_FOR_EACH_REASON(X)                                  \
+	X(SERVED, "served")                                     \
+	X(FOREIGN, "not heap memory")                           \
+	X(SPLIT, "not all of it heap memory")                   \
+	X(REPLACED, "pages replaced by the program")            \
+	X(UNWATCHED, "not watched, with PINALLOC_WATCH=strict") \
+	X(IOVA, "device address differs, or empty")             \
+	X(RIGHTS, "rights beyond PINALLOC_ACCESS")              \
+	X(UNSOUND, "remote writing without local")              \
+	X(SHARED, "key in use, and has to be unique")           \
+	X(UNPINNED, "could not be pinned")                      \
+	X(PROTECTED, "a page that is protected")                \
+	X(NO_ROOM, "table full")                                \
+	X(UNSEEN, "unknown protection domain")                  \
+	X(DMABUF, "dma-buf")                                    \
+	X(EXTENDED, "more than address and rights")             \
+	X(OFF, "registration is off")                           \
+	X(FORK_GUARD, "fork protection without copy-on-fork")   \
+	X(CHILD, "in a forked child")
+
+#define REASON(name, text) PIN_##name,
+enum pin_reason { PIN_FOR_EACH_REASON(REASON) PIN_REASONS };
+#undef REASON
 extern const char *const pin_reason_names[PIN_REASONS];
 
 struct pin_access_set;
@@ -142,5 +148,3 @@ void pin_state_update_peak(_Atomic size_t *level, _Atomic size_t *peak);
 
 /* Number of requests that went to libibverbs, for any reason. */
 uint64_t pin_state_passed(void);
-
-#endif

@@ -58,18 +58,21 @@ static int create(pthread_t *thread, const pthread_attr_t *attributes, void *(*r
 	return pthread_create(thread, attributes, run, arg);
 }
 
-int pin_thread_start(void *(*run)(void *), void *arg, const char *name)
+int pin_thread_start(bool *runs, void *(*run)(void *), void *arg, const char *name)
 {
 	pthread_attr_t attributes;
 	pthread_t thread;
 	int error;
 
+	if (*runs)
+		return 0;
 	pthread_attr_init(&attributes);
 	set_attributes(&attributes);
 	error = create(&thread, &attributes, run, arg);
 	pthread_attr_destroy(&attributes);
 	if (!error)
 		pthread_setname_np(thread, name);
+	*runs = !error;
 	return error;
 }
 
@@ -111,23 +114,17 @@ static void *touch_parts(void *arg)
 	return NULL;
 }
 
-static unsigned threads_for(size_t n_bytes, unsigned n_threads)
-{
-	size_t parts = (n_bytes + PART - 1) / PART;
-	unsigned n = n_threads ? n_threads : pin_os_processors();
-	unsigned most = n_threads ? MOST_THREADS : DEFAULT_THREADS;
-
-	n = n < most ? n : most;
-	return n < parts ? n : (unsigned)parts;
-}
-
 int pin_touch(void *start, size_t n_bytes, uint32_t node, unsigned n_threads)
 {
 	struct work work = {.start = start, .n_bytes = n_bytes, .node = node};
-	unsigned n = threads_for(n_bytes, n_threads), started = 0;
+	size_t parts = (n_bytes + PART - 1) / PART;
+	unsigned n = n_threads ? n_threads : pin_os_processors(), started = 0;
+	unsigned most = n_threads ? MOST_THREADS : DEFAULT_THREADS;
 	pthread_t threads[MOST_THREADS];
 	int cancel_state;
 
+	n = n < most ? n : most;
+	n = n < parts ? n : (unsigned)parts;
 	/* They use what is on this stack. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 	while (started + 1 < n && !create(&threads[started], NULL, touch_parts, &work))

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The library's own threads, and what may interrupt the program's. */
-#ifndef PIN_THREADS_H
-#define PIN_THREADS_H
+#pragma once
 
 #include "allocator/log.h"
 
+#include <pthread.h>
 #include <signal.h>
 
 /*
- * Starts a detached thread that does not end, is shielded, and is no real-time thread. The name
- * has at most 15 characters. Returns 0 or an errno value.
+ * Starts a detached thread that does not end, is shielded, and is no real-time thread, unless
+ * it runs. The name has at most 15 characters. Returns 0 or an errno value.
  */
-int pin_thread_start(void *(*run)(void *), void *arg, const char *name);
+int pin_thread_start(bool *runs, void *(*run)(void *), void *arg, const char *name);
 
 /*
  * Who has a lock that the watch's reader takes, or an entry BUSY, must not be interrupted: a
@@ -26,6 +26,22 @@ struct pin_shield {
 };
 struct pin_shield pin_shield_begin(void);
 void pin_shield_end(const struct pin_shield *shield);
+
+/* A declaration: locks a mutex to the end of the block. */
+#define PIN_LOCKED(mutex)             \
+	pthread_mutex_t *const locked \
+		__attribute__((cleanup(pin_unlock), unused)) = pin_lock(mutex)
+
+static inline pthread_mutex_t *pin_lock(pthread_mutex_t *mutex)
+{
+	pthread_mutex_lock(mutex);
+	return mutex;
+}
+
+static inline void pin_unlock(pthread_mutex_t *const *mutex)
+{
+	pthread_mutex_unlock(*mutex);
+}
 
 /* That the calling thread holds a mutex, or a rwlock for writing. As glibc knows. */
 #define pin_assert_locked(mutex)   PIN_ASSERT((mutex)->__data.__owner == gettid())
@@ -43,5 +59,3 @@ void pin_shield_end(const struct pin_shield *shield);
  * -ENOMEM if the kernel has no memory for it. Must not be called from inside malloc.
  */
 int pin_touch(void *start, size_t n_bytes, uint32_t node, unsigned n_threads);
-
-#endif

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/userpool.h"
+#include "allocator/fit.h"
 #include "allocator/live.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
@@ -22,8 +23,6 @@
 /* A pool that may grow does so by at least this share of what it has, so that steps are few. */
 #define SHARE_OF_POOL 8
 
-#define N_LISTS 1728u
-
 struct pin_userpool {
 	struct pin_userpool_options options;
 	size_t piece; /* no slice is longer */
@@ -33,11 +32,7 @@ struct pin_userpool {
 	 */
 	pthread_mutex_t lock;
 	struct pin_segment *segments;
-	/* Runs that are in no slice, by length: 64 lists for a doubling, few of which have
-	 * several.
-	 */
-	uint32_t lists[N_LISTS];
-	uint64_t has_any[N_LISTS / 64 + 1]; /* a bit for each list */
+	struct pin_fit uncut; /* runs that are in no slice */
 	size_t n_slices;
 	_Atomic size_t n_bytes;
 };
@@ -68,12 +63,18 @@ static void give_back(struct pin_segment *segment)
 	free(segment);
 }
 
-/* Borders of pages are borders of memory regions: some adapters take no part of a page. */
+/*
+ * What the adapters of all known domains take in one memory region. Borders of pages are
+ * borders of memory regions: some adapters take no part of a page.
+ */
 static size_t piece_for(size_t page_size)
 {
-	size_t most = pin_domain_largest_mr();
-	size_t page = most < page_size ? PIN_GRANULE : page_size;
+	size_t most = SIZE_MAX, page;
 
+	for (uint32_t i = 0; i < pin_domain_count(); i++)
+		if (pin_domains[i].pd && pin_domains[i].max_mr_size < most)
+			most = pin_domains[i].max_mr_size;
+	page = most < page_size ? PIN_GRANULE : page_size;
 	most = PIN_ALIGN_DOWN(most, page ? page : PIN_GRANULE);
 	return most ? most : PIN_GRANULE;
 }
@@ -98,92 +99,37 @@ static struct pin_segment *take_segment(size_t piece, struct pin_segment_need *n
 	return segment;
 }
 
-/* --- slices: the caller holds the pool's lock --------------------------------------- */
+/* --- slices ------------------------------------------------------------------------- */
 
-static unsigned list_of(uint32_t n_pages)
-{
-	unsigned shift = n_pages < 64 ? 0 : 25 - (unsigned)__builtin_clz(n_pages);
-
-	return shift * 64 + (n_pages >> shift);
-}
-
-/* The first list from there on that is not empty; N_LISTS if there is none. */
-static unsigned next_list(const struct pin_userpool *pool, unsigned list)
-{
-	unsigned word = list / 64;
-	uint64_t bits = pool->has_any[word] >> list % 64 << list % 64;
-
-	while (!bits && ++word < N_LISTS / 64)
-		bits = pool->has_any[word];
-	return bits ? word * 64 + (unsigned)__builtin_ctzll(bits) : N_LISTS;
-}
-
-/* In its list, a run's first child is the next one, and its second the one before. */
+/* The caller of these two holds the pool's lock. */
 static void insert(struct pin_userpool *pool, uint32_t page, uint32_t n_pages)
 {
-	unsigned list = list_of(n_pages);
-	uint32_t next = pool->lists[list];
-
 	pin_page(page)->length = pin_page(page + n_pages - 1)->length = n_pages;
-	pin_pages.kinds[page + n_pages - 1] = PIN_KIND_UNCUT;
-	pin_pages.kinds[page] = PIN_KIND_UNCUT;
-	pin_page(page)->children[0] = next;
-	pin_page(page)->children[1] = 0;
-	if (next)
-		pin_page(next)->children[1] = page;
-	pool->lists[list] = page;
-	pool->has_any[list / 64] |= (uint64_t)1 << list % 64;
+	pin_pages.kinds[page] = pin_pages.kinds[page + n_pages - 1] = PIN_KIND_UNCUT;
+	pin_fit_add(&pool->uncut, page);
 }
 
 /* Returns the run's length. */
 static uint32_t delete (struct pin_userpool *pool, uint32_t page)
 {
-	uint32_t n_pages = pin_page(page)->length, next = pin_page(page)->children[0];
-	unsigned list = list_of(n_pages);
+	uint32_t n_pages = pin_page(page)->length;
 
-	if (next)
-		pin_page(next)->children[1] = pin_page(page)->children[1];
-	if (pin_page(page)->children[1])
-		pin_page(pin_page(page)->children[1])->children[0] = next;
-	else
-		pool->lists[list] = next;
-	if (!pool->lists[list])
-		pool->has_any[list / 64] &= ~((uint64_t)1 << list % 64);
+	pin_fit_take(&pool->uncut, page);
 	pin_pages.kinds[page] = pin_pages.kinds[page + n_pages - 1] = PIN_KIND_NONE;
 	return n_pages;
-}
-
-/* Addresses are what is aligned, and the heap need not begin so. */
-static size_t aligned(uint32_t page, size_t alignment)
-{
-	size_t base = pin_pages.base >> PIN_UNIT_SHIFT;
-
-	return PIN_ALIGN_UP(base + page, alignment) - base;
-}
-
-/* One of the shortest runs that fit; 0 if there is none. */
-static uint32_t find(const struct pin_userpool *pool, size_t n_pages, size_t alignment)
-{
-	unsigned list = next_list(pool, list_of((uint32_t)n_pages));
-
-	for (; list < N_LISTS; list = next_list(pool, list + 1))
-		for (uint32_t i = pool->lists[list]; i; i = pin_page(i)->children[0])
-			if (aligned(i, alignment) + n_pages <= (size_t)i + pin_page(i)->length)
-				return i;
-	return 0;
 }
 
 static void *cut(struct pin_userpool *pool, size_t n_bytes, size_t alignment)
 {
 	uint32_t n_pages = pin_pages_for(n_bytes), page = 0, at, end;
 
-	pin_assert_locked(&pool->lock);
+	PIN_LOCKED(&pool->lock);
 	alignment = alignment > PIN_UNIT ? alignment >> PIN_UNIT_SHIFT : 1;
-	if (n_pages)
-		page = find(pool, n_pages, alignment);
+	if (n_pages && alignment <= UINT32_MAX)
+		page = pin_fit_find(&pool->uncut, n_pages, (uint32_t)alignment);
 	if (!page)
 		return NULL;
-	at = (uint32_t)aligned(page, alignment);
+	at = (uint32_t)pin_fit_aligned(page, (uint32_t)alignment);
 	end = page + delete (pool, page);
 	if (at > page)
 		insert(pool, page, at - page);
@@ -195,26 +141,19 @@ static void *cut(struct pin_userpool *pool, size_t n_bytes, size_t alignment)
 	return pin_page_at(at);
 }
 
-/* The piece of the pool that the address is in; empty if there is none. */
-static struct pin_range piece_of(const struct pin_userpool *pool, const void *p)
-{
-	const struct pin_segment *it = pool->segments;
-	struct pin_range at = {(uintptr_t)p, (uintptr_t)p + 1};
-
-	while (it && !pin_range_has(it->range, at))
-		it = it->of_pool;
-	return it ? pin_segment_piece_at(it, at.start) : (struct pin_range){0, 0};
-}
-
 /* Merges with memory beside it that is in no slice, within the piece. */
 static int uncut(struct pin_userpool *pool, void *slice)
 {
-	struct pin_range piece = piece_of(pool, slice);
-	uint32_t page = pin_page_of(slice), n_pages, first, end, before;
+	uint32_t page = pin_page_of(slice), n_pages, first, end;
+	const struct pin_segment *it;
+	struct pin_range piece;
 
-	if (!piece.end || (uintptr_t)slice % PIN_UNIT ||
-	    pin_pages.kinds[page] != PIN_KIND_SLICE)
+	PIN_LOCKED(&pool->lock);
+	for (it = pool->segments; it && !pin_range_has_address(it->range, (uintptr_t)slice);)
+		it = it->of_pool;
+	if (!it || (uintptr_t)slice % PIN_UNIT || pin_pages.kinds[page] != PIN_KIND_SLICE)
 		return -EINVAL;
+	piece = pin_segment_piece_at(it, (uintptr_t)slice);
 	first = pin_page_of((void *)piece.start);
 	end = pin_page_of((void *)(piece.end - 1)) + 1;
 	n_pages = pin_page(page)->length;
@@ -222,8 +161,7 @@ static int uncut(struct pin_userpool *pool, void *slice)
 	if (page + n_pages < end && pin_pages.kinds[page + n_pages] == PIN_KIND_UNCUT)
 		n_pages += delete (pool, page + n_pages);
 	if (page > first && pin_pages.kinds[page - 1] == PIN_KIND_UNCUT) {
-		before = pin_page(page - 1)->length;
-		page -= before;
+		page -= pin_page(page - 1)->length;
 		n_pages += delete (pool, page);
 	}
 	insert(pool, page, n_pages);
@@ -238,7 +176,7 @@ static void hand_out(struct pin_userpool *pool, struct pin_segment *segment)
 {
 	struct pin_range range = segment->range, piece;
 
-	pthread_mutex_lock(&pool->lock);
+	PIN_LOCKED(&pool->lock);
 	for (; range.start < range.end; range.start = piece.end) {
 		piece = pin_segment_piece_at(segment, range.start);
 		insert(pool, pin_page_of((void *)piece.start),
@@ -247,8 +185,6 @@ static void hand_out(struct pin_userpool *pool, struct pin_segment *segment)
 	segment->of_pool = pool->segments;
 	pool->segments = segment;
 	pool->n_bytes += pin_range_length(segment->range);
-	pthread_mutex_unlock(&pool->lock);
-	pin_live_count((int64_t)pin_range_length(segment->range));
 }
 
 static int add_segment(struct pin_userpool *pool, struct pin_segment_need need)
@@ -275,6 +211,7 @@ static int add_segment(struct pin_userpool *pool, struct pin_segment_need need)
 		return error;
 	}
 	hand_out(pool, segment);
+	pin_live_count((int64_t)pin_range_length(segment->range));
 	return 0;
 }
 
@@ -346,9 +283,7 @@ int pin_userpool_alloc(struct pin_userpool *pool, size_t n_bytes, size_t alignme
 	if (PIN_UNLIKELY(n_bytes > pool->piece))
 		return -EFBIG;
 	do {
-		pthread_mutex_lock(&pool->lock);
 		*slice = cut(pool, n_bytes, alignment);
-		pthread_mutex_unlock(&pool->lock);
 		if (PIN_LIKELY(*slice))
 			return 0;
 		error = pool->options.grows ? grow(pool, n_bytes, alignment) : -ENOMEM;
@@ -362,9 +297,7 @@ int pin_userpool_free(struct pin_userpool *pool, void *slice)
 
 	if (PIN_UNLIKELY(pin_state_off() == PIN_CHILD))
 		return -ENOTSUP;
-	pthread_mutex_lock(&pool->lock);
 	error = uncut(pool, slice);
-	pthread_mutex_unlock(&pool->lock);
 	if (PIN_UNLIKELY(error))
 		pin_warn_once("pinalloc_pool_free: %p is no slice of this pool that is in use; "
 			      "it was freed before, or is not the pool's",
@@ -374,14 +307,9 @@ int pin_userpool_free(struct pin_userpool *pool, void *slice)
 
 int pin_userpool_destroy(struct pin_userpool *pool)
 {
-	bool is_used;
-
 	if (pin_state_off() == PIN_CHILD)
 		return -ENOTSUP;
-	pthread_mutex_lock(&pool->lock);
-	is_used = pool->n_slices > 0;
-	pthread_mutex_unlock(&pool->lock);
-	if (is_used)
+	if (pool->n_slices)
 		return -EBUSY;
 	delete_pool(pool);
 	return 0;
@@ -402,27 +330,26 @@ static void extend_to_span_start(struct pin_range *range)
 		range->start = start;
 }
 
-/* Returns why there is no reserve, or NULL. */
-static const char *reserve(struct pin_segment_need *need)
+static bool reserve(struct pin_segment_need *need)
 {
 	struct pin_segment *segment = take_segment(piece_for(0), need);
+	bool is_there;
 	void *start;
-	int error;
 
 	if (!segment)
-		return "there is not enough memory; reserve less";
+		return false;
 	start = (void *)segment->range.start;
 	extend_to_span_start(&segment->range);
 	pin_segments_add(segment);
-	error = pin_touch(start, need->n_bytes, need->node, 0);
+	is_there = !pin_touch(start, need->n_bytes, need->node, 0);
 	pin_segment_give(start, need->n_bytes);
-	if (!error) {
+	if (is_there) {
 		pin_ahead_add_segment(segment);
-		return NULL;
+	} else {
+		pin_segments_remove(segment);
+		free(segment);
 	}
-	pin_segments_remove(segment);
-	free(segment);
-	return "the kernel has less memory for this process; reserve less";
+	return is_there;
 }
 
 /* All or nothing: part of the reserve would not keep the promise. */
@@ -433,13 +360,12 @@ static void preallocate(void)
 		.node = PIN_NODE_HERE,
 	};
 	bool fits = need.n_bytes <= pin_budget_limit();
-	const char *why_not = fits ? reserve(&need)
-				   : "less may be pinned; raise ulimit -l or "
-				     "PINALLOC_MAX_PINNED, or reserve less";
 
-	if (why_not)
-		pin_warn("PINALLOC_PREALLOC: %s of heap are not reserved: %s",
-			 PIN_SIZE(need.n_bytes), why_not);
+	if (!fits || !reserve(&need))
+		pin_warn("PINALLOC_PREALLOC: %s of heap are not reserved: %s or reserve less",
+			 PIN_SIZE(need.n_bytes),
+			 fits ? "there is not enough memory; add memory,"
+			      : "less may be pinned; raise ulimit -l or PINALLOC_MAX_PINNED,");
 }
 
 void pin_userpool_preallocate(void)

@@ -6,8 +6,7 @@
  * Thread-safe, but for destroying a pool that others use. Must not be called from inside malloc
  * or a signal handler. Return 0 or a negative error number.
  */
-#ifndef PIN_USERPOOL_H
-#define PIN_USERPOOL_H
+#pragma once
 
 #include "allocator/segment.h"
 
@@ -41,5 +40,3 @@ int pin_userpool_destroy(struct pin_userpool *pool);
  * there is no room.
  */
 void pin_userpool_preallocate(void);
-
-#endif

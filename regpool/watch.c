@@ -59,7 +59,6 @@ static struct {
 static struct {
 	struct turn turn;
 	enum pin_watch_kind kind;
-	struct uffd_msg text;
 	struct pin_range pages;
 	size_t n_withdrawn; /* bytes of the heap that have lost their keys by it */
 } message = {.turn = {NOTIFIER}};
@@ -137,14 +136,7 @@ static void *serve_requests(void *arg)
 
 /* --- in the thread that waits for messages --------------------------------------- */
 
-static int start_once(bool *runs, void *(*run)(void *), void *arg, const char *name)
-{
-	int error = *runs ? 0 : pin_thread_start(run, arg, name);
-
-	failed = "a thread cannot be started";
-	*runs = !error;
-	return error;
-}
+#define NO_THREAD "a thread cannot be started"
 
 /*
  * A copy of the table would keep the program's descriptors open. May be repeated after a
@@ -169,19 +161,17 @@ static int set_up(void)
 		if (~api.features & PIN_UFFD_FEATURES)
 			return EINVAL;
 	}
-	return start_once(&has_server, serve_requests, NULL, "pinalloc-range");
+	failed = NO_THREAD;
+	return pin_thread_start(&has_server, serve_requests, NULL, "pinalloc-range");
 }
 
-static int read_message(int fd, struct uffd_msg *text, struct pin_range *pages)
+static struct pin_range pages_of(const struct uffd_msg *text)
 {
-	ssize_t n_read = has_ended ? 0 : read(fd, text, sizeof *text);
+	uintptr_t start = text->arg.remove.start;
 
-	if (n_read != sizeof *text)
-		return has_ended ? failure : errno;
-	*pages = (struct pin_range){text->arg.remove.start, text->arg.remove.end};
-	if (text->event == UFFD_EVENT_REMAP)
-		pages->end = pages->start + text->arg.remap.len;
-	return 0;
+	return (struct pin_range){start, text->event == UFFD_EVENT_REMAP
+						 ? start + text->arg.remap.len
+						 : text->arg.remove.end};
 }
 
 static struct pin_range whole_heap(void)
@@ -206,21 +196,24 @@ static void end_watch(int error)
  */
 static void handle_message(enum pin_watch_kind kind)
 {
-	int error;
+	struct uffd_msg text;
 
 	atomic_fetch_add(&pin_watch_arrived[kind], 1);
 	message.kind = kind;
 	give_notifier(MESSAGE);
 	await_turn(&message.turn, READER);
 	atomic_store(&pin_watch_pending, kind == PIN_WATCH_HEAP);
-	error = read_message(descriptors[kind].fd, &message.text, &message.pages);
-	if (!error && kind == PIN_WATCH_HEAP)
-		message.n_withdrawn = pin_hooks.withdraw_keys(message.pages, true);
-	else if (!error)
-		pin_hook(settle_foreign, message.pages,
-			 message.text.event == UFFD_EVENT_REMOVE);
-	else if (error != EAGAIN)
-		end_watch(error);
+	if (read(descriptors[kind].fd, &text, sizeof text) != sizeof text) {
+		if (errno != EAGAIN)
+			end_watch(errno);
+	} else {
+		message.pages = pages_of(&text);
+		if (kind == PIN_WATCH_HEAP)
+			message.n_withdrawn = pin_hooks.withdraw_keys(message.pages, true);
+		else
+			pin_hook(settle_foreign, message.pages,
+				 text.event == UFFD_EVENT_REMOVE);
+	}
 	atomic_store(&pin_watch_pending, false);
 	pin_os_wake(&pin_watch_pending);
 	atomic_fetch_add(&pin_watch_settled[kind], 1);
@@ -234,11 +227,13 @@ static void handle_message(enum pin_watch_kind kind)
  */
 static void *run_reader(void *arg)
 {
+	int error;
+
 	do {
 		await_turn(arg, READER);
-		failure = set_up();
+		failure = error = set_up();
 		give_turn(arg, STARTER);
-	} while (failure);
+	} while (error);
 	while (!has_ended) {
 		if (poll(descriptors, PIN_WATCHES, -1) < 0 && errno != EINTR)
 			end_watch(errno);
@@ -332,19 +327,16 @@ static void *run_notifier(void *arg)
 int pin_watch_pages(enum pin_watch_kind kind, struct pin_range pages)
 {
 	PIN_SHIELDED;
-	int result;
 
 	/* A child may not know that it is one, if libc did not fork it. */
 	if (getpid() != owner)
 		return -ECHILD;
-	pthread_mutex_lock(&request.lock);
+	PIN_LOCKED(&request.lock);
 	request.kind = kind;
 	request.pages = pages;
 	give_turn(&request.turn, SERVER);
 	await_turn(&request.turn, ASKER);
-	result = request.result;
-	pthread_mutex_unlock(&request.lock);
-	return result;
+	return request.result;
 }
 
 /*
@@ -380,9 +372,11 @@ static int start(void)
 {
 	static struct turn turn = {STARTER};
 	static bool has_notifier, has_reader;
-	int error = start_once(&has_notifier, run_notifier, NULL, "pinalloc-tell")
-			    ?: start_once(&has_reader, run_reader, &turn, "pinalloc-watch");
+	int error;
 
+	failed = NO_THREAD;
+	error = pin_thread_start(&has_notifier, run_notifier, NULL, "pinalloc-tell")
+			?: pin_thread_start(&has_reader, run_reader, &turn, "pinalloc-watch");
 	if (!error && !has_server) {
 		give_turn(&turn, READER);
 		await_turn(&turn, STARTER);
@@ -406,7 +400,7 @@ bool pin_watch_start(void)
 	if (pin_watch_is_on() || !pin_options.watch || (owner && owner != getpid()))
 		return pin_watch_is_on();
 	PIN_SHIELDED;
-	pthread_mutex_lock(&start_lock);
+	PIN_LOCKED(&start_lock);
 	owner = getpid();
 	if (!pin_watch_is_on() && !has_ended && n_asked++ % TIMES_ASKED == 0) {
 		failure = start();
@@ -418,7 +412,6 @@ bool pin_watch_start(void)
 			pin_watch_notify();
 		}
 	}
-	pthread_mutex_unlock(&start_lock);
 	return pin_watch_is_on();
 }
 

@@ -22,8 +22,7 @@
  * A hole punched into a shared file, System V shared memory, and pages of a file cause no
  * message.
  */
-#ifndef PIN_WATCH_H
-#define PIN_WATCH_H
+#pragma once
 
 #include "allocator/os.h"
 #include "regpool/range.h"
@@ -146,5 +145,3 @@ static inline void pin_watch_catch_up(void)
 	while (PIN_UNLIKELY(pin_watch_is_pending()))
 		pin_os_wait(&pin_watch_pending, true);
 }
-
-#endif

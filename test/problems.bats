@@ -166,7 +166,7 @@ section() {
 		echo "looking for: $reason"
 		grep -qxF "$reason" explained
 		n=$((n + 1))
-	done < <(sed -nE 's/^\t\[PIN_[A-Z_]*\] = "(.*)",$/\1/p' "$top_srcdir"/regpool/*.c)
+	done < <(sed -nE 's/^\tX\([A-Z_]*, "(.*)"\).*/\1/p' "$top_srcdir/regpool/state.h")
 	[ "$n" -ge 10 ]
 	[ "$n" -eq "$(wc -l < explained)" ]
 }

@@ -26,9 +26,9 @@ uint64_t __real_pin_os_now_ns(void);
 void __real_pin_os_sleep_ms(uint64_t ms);
 void __real_pin_os_wait(_Atomic uint32_t *word, uint32_t seen);
 void __real_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
-int __real_pin_thread_start(void *(*run)(void *), void *arg, const char *name);
+int __real_pin_thread_start(bool *runs, void *(*run)(void *), void *arg, const char *name);
 
-static _Atomic uint64_t stands_at_ns; /* 0: time goes on */
+static _Atomic uint64_t stands_at_ns; /* 0: time goes on, and pauses are short */
 static _Atomic uint64_t pause_ms;     /* how long the thread waits at most */
 static _Atomic uint64_t pauses_ms;    /* bits of all such times, which are powers of two */
 static _Atomic bool ends, has_ended;
@@ -46,7 +46,8 @@ void __wrap_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms)
 	n_waits++;
 	for (has_ended = ends; has_ended;)
 		pause();
-	__real_pin_os_wait_ms(word, seen, ms > 10 && ms < UINT64_MAX ? 10 : ms);
+	__real_pin_os_wait_ms(word, seen,
+			      ms > 10 && ms < UINT64_MAX && !stands_at_ns ? 10 : ms);
 }
 
 /* By a clock that is set a look may have taken any time, and the rest after it as well. */
@@ -59,11 +60,11 @@ static bool may_start = true;
 
 static unsigned n_started; /* threads of the library */
 
-int __wrap_pin_thread_start(void *(*run)(void *), void *arg, const char *name)
+int __wrap_pin_thread_start(bool *runs, void *(*run)(void *), void *arg, const char *name)
 {
-	int error = may_start ? __real_pin_thread_start(run, arg, name) : EAGAIN;
+	int error = may_start ? __real_pin_thread_start(runs, run, arg, name) : EAGAIN;
 
-	n_started += !error;
+	n_started = *runs;
 	return error;
 }
 
@@ -111,10 +112,13 @@ static void let_an_hour_pass(char *p, size_t n, bool is_on)
 	let_it_finish(p, 0, true);
 }
 
-/* And it goes on. */
+/*
+ * And it goes on. In each there is one look at least: new memory is seen, it is quiet, what has
+ * gaps is the same as before, and is mended.
+ */
 static void let_hours_pass(char *p, size_t n, bool is_on)
 {
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 4; i++)
 		let_an_hour_pass(p, 0, true);
 	stands_at_ns = 0;
 }
@@ -366,6 +370,17 @@ static void beside(void)
 	pin_ibverbs_replace(real);
 }
 
+/* What it registers to ask the adapter is given back. */
+static void asked_again(void)
+{
+	const struct pin_adapter *its = pin_domain_find(case_pd())->adapter;
+	int64_t before = its->room;
+
+	case_do("rereg:ENOSYS a>100,7!ENOSYS rereg:0");
+	must(before < INT64_MAX && its->room == before, "it takes %zu bytes",
+	     (size_t)(before - its->room));
+}
+
 /* The thread's helper shall not be found running, which a sanitizer would report. */
 static void end_thread(void)
 {
@@ -425,9 +440,10 @@ static const struct test_case cases[] = {
 	{"what is in use or known is registered during fork(), and the rest again later",
 	 ARMED "b=4c,64 touch:3c,1c change soon:3c A=5c,64 fork:3p,3 soon:3c soon:4c-1g "
 	       "hold:4,32g,3c,64 half:3c+4g fork:12g+3p finish lacks:3c+4g soon:3c+5g"},
-	{"pieces of a segment are registered, but one that cannot be pinned at each look", ARMED
-	 "finish zero fail:1,EFAULT segment:3c+1g,2c,1c finish lacks:4c has:5c finish tried=2 "
-	 "hours zero touch:5c,2g hours tried=1 has:5c+1g,1g"},
+	{"pieces of a segment are registered, but one that cannot be pinned at each look",
+	 ARMED "stand finish zero fail:1,EFAULT segment:3c+1g,2c,1c finish lacks:4c has:5c "
+	       "finish tried=2 "
+	       "hours zero touch:5c,2g hours tried=1 has:5c+1g,1g"},
 	{"what is too large for an adapter is registered in halves, if it is no segment",
 	 "mrsize:1g segment:3c,1c,1c +Q touch:0,4c eager Q:a=1c,64 hours has:0,1g lacks:3c"},
 	{"after an error that passes all is registered ahead again",
@@ -452,6 +468,8 @@ static const struct test_case cases[] = {
 	{"of what an adapter has room for half is registered ahead, and more as others leave",
 	 ARMED "b=f,64m limit:1c+1p+65m touch:3c,1c change until:bytes=64g+64m+1p lacks:3c "
 	       "limit:none hour bytes=64g+64m+1p -b until:bytes=80g+1p"},
+	{"a re-registration that fails takes no room",
+	 "eager unable a=0,64 limit:1p b=f,64m!ENOMEM limit:none call", NULL, asked_again},
 	{"all of that may be in use, and as much is left to requests",
 	 ARMED "limit:1c+1p touch:0,6c change until:bytes=64g+1p hold:60,12g,0,64 "
 	       "finish b=f,120m"},

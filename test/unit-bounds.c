@@ -82,35 +82,43 @@ static void set_kinds(enum pin_kind kind)
 		pin_page_set_kind(pin_page_of(heap) + i, kind);
 }
 
+static struct pin_range visited[PAGES + 1];
+static size_t n_visited;
+
+static void note_visit(struct pin_range cell, void *unused)
+{
+	visited[n_visited++] = cell;
+}
+
 static void followed(size_t most)
 {
-	static struct pin_range cells[PAGES + 1];
-	struct pin_cells it = pin_cells_of(span, CELL);
 	uintptr_t end = (uintptr_t)heap + SPAN_LENGTH;
-	size_t n = 0;
 	bool meet = true;
 
 	fill(most);
-	for (; pin_cells_next(&it, &cells[n]); end = cells[n++].start)
-		meet &= cells[n].end == end && cells[n].start < end;
+	pin_cells_visit(pin_range_of_span(span), CELL, note_visit, NULL);
+	for (size_t i = 0; i < n_visited; end = visited[i++].start)
+		meet &= visited[i].end == end && visited[i].start < end;
 	ok(meet && end == (uintptr_t)heap, "cells leave no page out, and have none twice");
-	ok(!cut(cells, n), "no cell ends within a block of up to %zu pages: %u", most,
-	   cut(cells, n));
-	ok(n <= 2 * SPAN_LENGTH / CELL + 1 && longest(cells, n) < CELL + PIN_GRANULE,
-	   "%zu cells, with several blocks of %zu MiB at most", n, longest(cells, n) / PIN_MIB);
+	ok(!cut(visited, n_visited), "no cell ends within a block of up to %zu pages: %u", most,
+	   cut(visited, n_visited));
+	ok(n_visited <= 2 * SPAN_LENGTH / CELL + 1 && longest(visited, n_visited) <= CELL,
+	   "%zu cells, with several blocks of %zu MiB at most", n_visited,
+	   longest(visited, n_visited) / PIN_MIB);
 	set_kinds(PIN_KIND_NONE);
+	n_visited = 0;
 }
 
 /* Cells that are longer than they should be, or end elsewhere. */
 static unsigned n_odd(void)
 {
-	struct pin_cells it = pin_cells_of(span, CELL);
-	struct pin_range cell;
 	unsigned n = 0;
 
-	while (pin_cells_next(&it, &cell))
-		n += pin_range_length(cell) > CELL ||
-		     (cell.start > (uintptr_t)heap && (cell.start - pin_reserve.base) % CELL);
+	pin_cells_visit(pin_range_of_span(span), CELL, note_visit, NULL);
+	for (size_t i = 0; i < n_visited; i++)
+		n += pin_range_length(visited[i]) > CELL ||
+		     (visited[i].start > (uintptr_t)heap &&
+		      (visited[i].start - pin_reserve.base) % CELL);
 	set_kinds(PIN_KIND_NONE);
 	return n;
 }
@@ -120,21 +128,6 @@ static void small(void)
 {
 	set_kinds(PIN_KIND_SMALL);
 	ok(!n_odd(), "among small blocks cells have their size");
-}
-
-/* Where nothing is resident its blocks are not looked for: so borders are in this one already.
- */
-static void begun(void)
-{
-	struct pin_range all = pin_range_of_span(span);
-
-	mark_block(heap, 8 * CELL, true);
-	fake_touch(heap, 4 * CELL);
-	fake_kernel.keeps_memory = true;
-	if (pin_granules_ensure(all.end))
-		abort();
-	pin_granules_probe(all);
-	ok(!n_odd(), "so they have in a block that is resident in part");
 }
 
 static void sizes(void)
@@ -153,11 +146,15 @@ static void cells(void)
 
 	pin_reserve_carve(PIECE); /* so that the span does not begin on a border */
 	heap = grow(&span, SPAN_LENGTH);
+	fake_touch(heap, SPAN_LENGTH);
+	fake_kernel.keeps_memory = true;
+	if (pin_granules_ensure(pin_range_of_span(span).end))
+		abort();
+	pin_granules_probe(pin_range_of_span(span));
 	sizes();
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(most); i++)
 		followed(most[i]);
 	small();
-	begun();
 }
 
 int main(void)

@@ -72,12 +72,13 @@ static void resident(void)
 	memset(p + 3 * PIECE, 1, (N_PAGES - N_PAGES / 21) * PIN_PAGE);
 	ok(!pin_granules_are_resident(at(8, 1)),
 	   "touched granules are not known to be resident before a look");
-	ok(pin_granules_are_bare(at(0, PIECES)), "and are bare");
+	ok(!pin_granules_any(at(0, PIECES), PIN_IS_TOUCHED), "nor to be touched");
 	ok(pin_granules_probe(at(0, PIECES)) == 2, "two are resident, one of them nearly");
-	ok(!pin_granules_are_bare(at(8, 1)) && pin_granules_are_bare(at(9, 2)) &&
+	ok(pin_granules_any(at(8, 1), PIN_IS_TOUCHED) &&
+		   !pin_granules_any(at(9, 2), PIN_IS_TOUCHED) &&
 		   pin_granules_are_resident(at(8, 1)) &&
 		   pin_granules_are_resident(at(11, 1)) && !pin_granules_are_resident(at(8, 4)),
-	   "they are the ones touched, and not bare any more");
+	   "they are the ones touched");
 	ok(!pin_granules_probe(at(0, PIECES)), "they are newly resident once");
 	pin_os_touch((void *)at(20, 1).start, 3 * PIECE);
 	ok(pin_granules_probe(at(19, 3)) == 2 && pin_granules_probe(at(0, PIECES)) == 1,
@@ -124,8 +125,7 @@ static void unmapped(void)
 	none = limit;
 	none.rlim_cur = 0;
 	munmap(hole, PIN_PAGE);
-	ok(!pin_granules_may_be_read((uintptr_t)hole) &&
-		   pin_granules_may_be_read((uintptr_t)hole + PIN_PAGE),
+	ok(!pin_os_may_read((uintptr_t)hole) && pin_os_may_read((uintptr_t)hole + PIN_PAGE),
 	   "it is known which page may be read");
 	setrlimit(RLIMIT_NOFILE, &none);
 	ok(pin_granules_probe(at(26, 4)) == 3 && !pin_granules_are_resident(at(28, 1)),

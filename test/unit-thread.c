@@ -45,8 +45,10 @@ static void *look(void *arg)
 
 static void start(void)
 {
+	bool runs = false;
+
 	is_done = 0;
-	if (pin_thread_start(look, NULL, "test"))
+	if (pin_thread_start(&runs, look, NULL, "test"))
 		abort();
 	while (!is_done)
 		pin_os_wait(&is_done, 0);

@@ -19,6 +19,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -32,6 +33,7 @@
 ssize_t __real_read(int fd, void *buffer, size_t size);
 int __real_poll(struct pollfd *fds, nfds_t n, int timeout);
 bool __real_pin_os_is_mapped(const void *addr, size_t n_bytes);
+void __real_pin_os_wake(_Atomic uint32_t *word);
 
 static struct ibv_pd *pd;
 
@@ -541,6 +543,50 @@ static bool ends_well(void)
 	return !was_early && is_told(p[0], LENGTH) && is_told(p[1], LENGTH);
 }
 
+/* The heap is refused first, while the thread that waits for messages is a long time on its
+ * way. */
+static _Atomic bool is_refused_once;
+
+int ioctl(int fd, unsigned long what, ...)
+{
+	va_list arguments;
+	void *argument;
+
+	va_start(arguments, what);
+	argument = va_arg(arguments, void *);
+	va_end(arguments);
+	if (what == UFFDIO_REGISTER && atomic_exchange(&is_refused_once, false))
+		return refuse(ENOMEM);
+	return (int)syscall(SYS_ioctl, fd, what, argument);
+}
+
+void __wrap_pin_os_wake(_Atomic uint32_t *word)
+{
+	bool is_slow = is_refused_once;
+	char name[16] = "";
+
+	__real_pin_os_wake(word);
+	pthread_getname_np(pthread_self(), name, sizeof name);
+	if (is_slow && !strcmp(name, "pinalloc-watch"))
+		usleep(200000);
+}
+
+/* Likewise. */
+static bool begins_again(void)
+{
+	char *p = (char *)pin_span_get(0)->start;
+
+	alarm(20);
+	is_refused_once = true;
+	if (pin_watch_start())
+		return false;
+	usleep(400000);
+	for (int i = 0; i < 1000 && !pin_watch_start(); i++)
+		;
+	pd = new_pd();
+	return has_keys(p) && !madvise(p, PIN_PAGE, MADV_DONTNEED) && !has_keys(p);
+}
+
 /* Likewise. */
 static bool is_distrusted(void)
 {
@@ -584,6 +630,7 @@ int main(void)
 	}
 	lose(&no_reading, "messages cannot be read");
 	lose(&no_waiting, "nobody can wait for messages");
+	ok(in_child(begins_again), "a watch that could not begin does, and messages are read");
 	ok(in_child(is_distrusted), "and with strict the heap has no keys any more");
 	ok(in_child(watches_what_is_registered),
 	   "huge pages are watched as they are registered");

@@ -4,8 +4,7 @@
  * not link the library but has its options, its log and its verbs table. Its own names begin
  * with cmd_.
  */
-#ifndef CMD_COMMAND_H
-#define CMD_COMMAND_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -139,5 +138,3 @@ int cmd_program_look(const char *path, struct cmd_program *program);
 
 /* Prints findings, and changes nothing of the system. */
 void cmd_check_adapters(void);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The reports of a job's processes, merged. Nothing that is used is freed before the program
  * ends. */
-#ifndef CMD_JOB_H
-#define CMD_JOB_H
+#pragma once
 
 #include "preload/command/report.h"
 
@@ -120,5 +119,3 @@ bool cmd_plot_table(const struct cmd_job *job, FILE *out);
 
 /* Draws it; of a name that ends in .dat writes the table. Returns 0, or -1 after a line. */
 int cmd_plot_write(const struct cmd_job *job, const char *path);
-
-#endif

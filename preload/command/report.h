@@ -3,8 +3,7 @@
  * The report of one process. Numbers are doubles: counts stay below 2^53, so they are exact,
  * and no sum overflows.
  */
-#ifndef CMD_REPORT_H
-#define CMD_REPORT_H
+#pragma once
 
 #include "preload/command/command.h"
 #include "preload/figures.h"
@@ -141,5 +140,3 @@ static inline int64_t cmd_whole(double n)
 {
 	return n < 0 ? -1 : n < 0x1p62 ? (int64_t)n : INT64_MAX;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What a report says, taken from the process, and the forms it can be written in. */
-#ifndef PIN_COLLECT_H
-#define PIN_COLLECT_H
+#pragma once
 
 #include "allocator/cgroup.h"
 #include "allocator/live.h"
@@ -102,5 +101,3 @@ int pin_output_flush(struct pin_output *out);
 
 /* The form for programs: schema 3, described in pinalloc(7). */
 void pin_report_json(const struct pin_report *report, struct pin_output *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Which process this is, and whether it is one that reports. */
-#ifndef PIN_PROCESS_H
-#define PIN_PROCESS_H
+#pragma once
 
 #include "preload/report/collect.h"
 
@@ -46,5 +45,3 @@ bool pin_process_is_due(void);
 
 /* Fills in host, program, process, rank and job. */
 void pin_process_identify(struct pin_report *report);
-
-#endif

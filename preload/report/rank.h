@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What MPI launchers tell a process of its place in the job. All are async-signal-safe. */
-#ifndef PIN_RANK_H
-#define PIN_RANK_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -25,5 +24,3 @@ void pin_job_id(char id[PIN_JOB_ID]);
 
 /* Whether this is part of a TaskEpilog of Slurm, which has the rank of a task that is over. */
 bool pin_is_after_task(void);
-
-#endif

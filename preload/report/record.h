@@ -3,8 +3,7 @@
  * The record of this process: a file beside the report's that holds what the report would say,
  * for the case that the process is killed and writes none. running.h has its form.
  */
-#ifndef PIN_RECORD_H
-#define PIN_RECORD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ unsigned pin_record_due(const struct pin_recorded *then, const struct pin_record
 
 /* The report has been written: removes the record. */
 void pin_record_end(void);
-
-#endif

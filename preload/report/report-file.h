@@ -4,8 +4,7 @@
  * as it was. No link, pipe or other user's file is followed, waited for or written to. All
  * functions are async-signal-safe.
  */
-#ifndef PIN_REPORT_FILE_H
-#define PIN_REPORT_FILE_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -47,5 +46,3 @@ int pin_report_file_open(struct pin_report_file *file);
  * else 0 or -errno.
  */
 int pin_report_file_close(struct pin_report_file *file, int error, uint64_t since);
-
-#endif

@@ -13,6 +13,7 @@
 
 #include "preload/report/stacks.h"
 #include "allocator/log.h"
+#include "allocator/os.h"
 #include "allocator/sites.h"
 #include "preload/report/report-file.h"
 
@@ -25,7 +26,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -193,7 +193,6 @@ struct walk {
 	bool has_ended;
 };
 
-/* All signals are blocked already: the kernel reads a set of them there, and adds none. */
 static bool is_readable(struct walk *walk, const char *at)
 {
 	uintptr_t page = PIN_ALIGN_DOWN((uintptr_t)at, PIN_PAGE);
@@ -201,7 +200,7 @@ static bool is_readable(struct walk *walk, const char *at)
 	if (page == walk->page ||
 	    (walk->module && at >= walk->module->start && at < walk->module->end))
 		return true;
-	if (syscall(SYS_rt_sigprocmask, SIG_BLOCK, at, NULL, _NSIG / 8))
+	if (!pin_os_may_read(page))
 		return false;
 	walk->page = page;
 	return true;

@@ -4,8 +4,7 @@
  * an offset in it, so that it stays right when the module is unloaded, and is the same in all
  * processes of a job. Frames of this library are left out.
  */
-#ifndef PIN_STACKS_H
-#define PIN_STACKS_H
+#pragma once
 
 #include "allocator/base.h"
 
@@ -49,5 +48,3 @@ void pin_stacks_log(void);
 
 /* Whether code is this library's. */
 bool pin_stacks_ours(const void *code);
-
-#endif

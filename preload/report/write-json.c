@@ -138,7 +138,7 @@ static void json_sections(const struct pin_report *report, struct pin_output *ou
 	pin_output(out, "},\"domains\":[");
 	for (uint32_t i = 0; !report->parent && i < pin_domain_count(); i++) {
 		pin_output(out, "%s{\"device\":", i ? "," : "");
-		pin_output_string(out, pin_domains[i].device);
+		pin_output_string(out, pin_domains[i].adapter->name);
 		pin_output(out, ",\"mrs\":%lu,\"bytes\":%zu}", pin_domains[i].created,
 			   pin_domains[i].registered_peak);
 	}

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef PIN_WRITE_H
-#define PIN_WRITE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -28,5 +27,3 @@ bool pin_report_write_if_due(void);
  * Must not be called from inside malloc.
  */
 int pin_report_write(const char *path);
-
-#endif
