@@ -113,8 +113,7 @@ static void check_library(void)
 	status = cmd_try(become_probe, library, text, sizeof text);
 	if (status == -1)
 		cmd_finding(CMD_FAIL, "library",
-			    errno == EMFILE ? "raise ulimit -n"
-					    : "raise ulimit -u, or the cgroup's pids.max",
+			    "raise ulimit -n, ulimit -u, or the cgroup's pids.max",
 			    "the library cannot be tried: no process can be started: %s",
 			    strerrordesc_np(errno));
 	else
@@ -153,15 +152,12 @@ static void check_memlock(void)
 			    PIN_SIZE(limit.rlim_cur), PIN_SIZE(pin_cgroup_limit()),
 			    little ? "less than an MPI library needs for itself"
 				   : "and the heap gets half of what the program leaves");
-	else if (limit.rlim_cur == RLIM_INFINITY)
-		cmd_finding(CMD_OK, "memlock", NULL, "unlimited");
-	else
-		cmd_finding(CMD_OK, "memlock", NULL,
-			    limit.rlim_cur >= pin_cgroup_limit()
-				    ? "%s, no less than the memory there is"
-				    : "the limit of %s does not hold for this shell, which has "
-				      "CAP_IPC_LOCK; make sure that the jobs have it too",
+	else if (limit.rlim_cur < pin_cgroup_limit())
+		cmd_finding(CMD_OK, "memlock", "make sure that the jobs have it, too",
+			    "the limit of %s does not hold here, by CAP_IPC_LOCK",
 			    PIN_SIZE(limit.rlim_cur));
+	else
+		cmd_finding(CMD_OK, "memlock", NULL, "no less than the memory there is");
 }
 
 /* What the library computes, by all limits. */
@@ -169,11 +165,10 @@ static void check_pinned(void)
 {
 	static struct pin_cgroup cgroup;
 	size_t most = pin_budget_limit();
-	const char *whose, *by;
+	const char *by;
 
 	pin_cgroup_find(&cgroup);
 	by = *cgroup.file ? strrchr(cgroup.file, '/') + 1 : "";
-	whose = *by ? "memory that its control group has" : "memory";
 	if (cgroup.is_high)
 		cmd_finding(CMD_WARN, by, "ask for more memory, or start fewer ranks on a node",
 			    "above %s the kernel slows down what allocates, and goes on to, "
@@ -186,58 +181,45 @@ static void check_pinned(void)
 			    "nothing of the heap may be pinned, so it is not registered");
 	else if (most > cgroup.limit)
 		cmd_finding(CMD_WARN, "pinned", "unset PINALLOC_MAX_PINNED, or lower it",
-			    "a process may pin more than the %s of %s", PIN_SIZE(cgroup.limit),
-			    whose);
+			    "a process may pin more than the %s of memory",
+			    PIN_SIZE(cgroup.limit));
 	else
-		cmd_finding(CMD_OK, "pinned", NULL,
-			    "up to %s of the heap of each process may be pinned, of %s of %s "
-			    "for %s on this node%s%s",
-			    PIN_SIZE(most), PIN_SIZE(cgroup.limit), whose,
-			    CMD_COUNTED(pin_options_ranks(), "rank"), *by ? ", by " : "", by);
+		cmd_finding(
+			CMD_OK, "pinned", NULL,
+			"up to %s of the heap of each process may be pinned, of %s of memory "
+			"for %s on this node%s%s",
+			PIN_SIZE(most), PIN_SIZE(cgroup.limit),
+			CMD_COUNTED(pin_options_ranks(), "rank"), *by ? ", by " : "", by);
 }
 
 #define TRANSPARENT "/sys/kernel/mm/transparent_hugepage/"
 
-/* Why the heap gets small pages where the kernel's setting is this, or NULL. */
-static const char *why_small(const char *enabled)
-{
-	if (strstr(enabled, "[always]"))
-		return NULL;
-	if (!strstr(enabled, "[madvise]"))
-		return "never";
-	return pin_options.huge == PIN_HUGE_SYSTEM ? "madvise, and PINALLOC_HUGEPAGE is system"
-						   : NULL;
-}
-
+/* If the system's pool of these has too few, the library says so. */
 static void check_huge_pages(void)
 {
-	const char *file = TRANSPARENT "hugepages-2048kB/enabled", *why;
+	const char *file = TRANSPARENT "hugepages-2048kB/enabled";
+	bool is_asked = pin_options.huge == PIN_HUGE_THP, is_always, may_ask;
 	char enabled[64];
 
-	/* If there are too few of these, the library says so. */
-	if (pin_options.huge == PIN_HUGE_TLB)
+	if (pin_options.huge == PIN_HUGE_TLB || pin_options.huge == PIN_HUGE_OFF)
 		return;
 	/* Since Linux 6.8 each size may have a setting of its own. */
 	if (pin_io_read(file, enabled, sizeof enabled) <= 0 || strstr(enabled, "[inherit]"))
 		pin_io_read(file = TRANSPARENT "enabled", enabled, sizeof enabled);
-	why = why_small(enabled);
-	if (pin_options.huge == PIN_HUGE_OFF)
-		file = "PINALLOC_HUGEPAGE", why = "off";
-	if (why)
-		cmd_finding(pin_options.huge == PIN_HUGE_THP ? CMD_WARN : CMD_OK, "huge pages",
-			    NULL,
-			    "the heap gets small pages, which take longer to register: "
-			    "%s says %s",
-			    file, why);
-	else if (pin_options.huge == PIN_HUGE_DENSE && !strstr(enabled, "[always]"))
-		cmd_finding(
-			CMD_OK, "huge pages", NULL,
-			"the heap gets huge pages where small blocks fill it: %s says madvise; "
-			"with PINALLOC_HUGEPAGE=thp it gets them everywhere",
-			file);
-	else
+	is_always = strstr(enabled, "[always]");
+	may_ask = strstr(enabled, "[madvise]");
+	if (is_always || (may_ask && is_asked))
 		cmd_finding(CMD_OK, "huge pages", NULL,
 			    "the heap gets huge pages, which register fastest");
+	else if (may_ask && pin_options.huge == PIN_HUGE_DENSE)
+		cmd_finding(CMD_OK, "huge pages", NULL,
+			    "the heap gets huge pages where small blocks fill it, and "
+			    "everywhere with PINALLOC_HUGEPAGE=thp");
+	else
+		cmd_finding(is_asked ? CMD_WARN : CMD_OK, "huge pages", NULL,
+			    "the heap gets small pages, which take longer to register: "
+			    "%s says %s",
+			    file, may_ask ? "madvise" : "never");
 }
 
 /* As the library does, which says the same, when it first has memory to watch. */
