@@ -50,9 +50,8 @@ static bool heap_is_ours(void)
 
 	if (pin_stacks_ours((void *)malloc) || answers_as_ours())
 		return true;
-	pin_warn(PIN_SAYS_FOREIGN
-		 "%s: the heap is not this library's and is not registered; put "
-		 "libpinalloc.so first in LD_PRELOAD, or link the program "
+	pin_warn("malloc is answered by %s: the heap is not this library's and is not "
+		 "registered; put libpinalloc.so first in LD_PRELOAD, or link the program "
 		 "without a malloc of its own",
 		 dladdr(dlsym(RTLD_DEFAULT, "malloc"), &owner) ? owner.dli_fname : "?");
 	return false;

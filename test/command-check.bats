@@ -84,7 +84,7 @@ setup() {
 	finds ok environment 'glibc\.malloc\.arena_max=2 in GLIBC_TUNABLES has no effect' \
 		env GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.rtld.nns=4:glibc.malloc.arena_max=2
 	says ok environment nothing
-	says ok 'huge pages' 'gets huge pages'
+	says ok 'huge pages' 'may have huge pages'
 	[ "$(grep -c 'glibc\.' <<< "$output")" -eq 1 ]
 }
 
@@ -117,7 +117,6 @@ setup() {
 	END
 	finds ok library 'libpinalloc\.so takes over malloc' env SAYS= STATUS=0
 	finds fail library 'malloc is that of .*libpinalloc\.so' env SAYS= STATUS=1
-	finds fail library 'malloc has no memory at the start' env SAYS='pinalloc[1]: malloc has no memory at the start' STATUS=0
 	rm .libs/libpinalloc.so
 	finds fail library 'libpinalloc\.so.*not there'
 }

@@ -32,13 +32,6 @@ static bool is_clear = true; /* nothing was found in the environment so far */
 
 #define say(...) (is_clear = false, cmd_finding(__VA_ARGS__))
 
-/* The library complains of a wrong value, in check_library(). */
-static void check_options(void)
-{
-	setenv("PINALLOC_LOG", "error", 1);
-	pin_options_init();
-}
-
 /* --- the library ----------------------------------------------------------------- */
 
 /* What the probe prints before the path of the object in which the address of malloc lies. */
@@ -66,12 +59,12 @@ static void become_probe(const void *library, int out)
 }
 
 /*
- * Of the reasons why not the library's own comes first, then what the loader says of the
- * library, whose malloc it is, and the last line about something else.
+ * Of the reasons why not, the first is what the loader says of the library, then whose malloc
+ * it is, the last that the library says, and the last line about something else.
  */
 static void judge_probe(const char *library, char *text, int status)
 {
-	const char *no_heap = NULL, *owner = NULL, *loader = NULL, *other = "it was not loaded";
+	const char *own = NULL, *owner = NULL, *loader = NULL, *other = "it was not loaded";
 	bool is_ours = false;
 	char *line;
 
@@ -81,23 +74,20 @@ static void judge_probe(const char *library, char *text, int status)
 		if (!strncmp(line, MALLOC_IS, sizeof MALLOC_IS - 1)) {
 			owner = line;
 			is_ours = !status && !strcmp(line + sizeof MALLOC_IS - 1, library);
-		} else if (said && (strstr(said, PIN_SAYS_NO_MEMORY) ||
-				    strstr(said, PIN_SAYS_NO_ADDRESSES) ||
-				    strstr(said, PIN_SAYS_OTHER_PAGES))) {
-			no_heap = no_heap ?: said + 3;
 		} else if (said) {
-			say(CMD_WARN, "environment", NULL, "%s", said + 3);
+			own = said + 3;
+			say(CMD_WARN, "environment", NULL, "%s", own);
 		} else if (strstr(line, library)) {
 			loader = loader ?: line;
 		} else if (*line) {
 			other = line;
 		}
 	}
-	if (is_ours && !no_heap)
+	if (is_ours)
 		cmd_finding(CMD_OK, "library", NULL, "%s takes over malloc", library);
 	else
 		cmd_finding(CMD_FAIL, "library", NULL, "%s does not take over malloc: %s",
-			    library, no_heap ?: loader ?: owner ?: other);
+			    library, loader ?: owner ?: own ?: other);
 }
 
 static void check_library(void)
@@ -194,32 +184,26 @@ static void check_pinned(void)
 
 #define TRANSPARENT "/sys/kernel/mm/transparent_hugepage/"
 
-/* If the system's pool of these has too few, the library says so. */
+/* Of the system's pool the library says if it has too few; the others want no advice. */
 static void check_huge_pages(void)
 {
 	const char *file = TRANSPARENT "hugepages-2048kB/enabled";
-	bool is_asked = pin_options.huge == PIN_HUGE_THP, is_always, may_ask;
 	char enabled[64];
 
-	if (pin_options.huge == PIN_HUGE_TLB || pin_options.huge == PIN_HUGE_OFF)
+	if (pin_options.huge != PIN_HUGE_DENSE && pin_options.huge != PIN_HUGE_THP)
 		return;
 	/* Since Linux 6.8 each size may have a setting of its own. */
 	if (pin_io_read(file, enabled, sizeof enabled) <= 0 || strstr(enabled, "[inherit]"))
 		pin_io_read(file = TRANSPARENT "enabled", enabled, sizeof enabled);
-	is_always = strstr(enabled, "[always]");
-	may_ask = strstr(enabled, "[madvise]");
-	if (is_always || (may_ask && is_asked))
+	if (strstr(enabled, "[always]") || strstr(enabled, "[madvise]"))
 		cmd_finding(CMD_OK, "huge pages", NULL,
-			    "the heap gets huge pages, which register fastest");
-	else if (may_ask && pin_options.huge == PIN_HUGE_DENSE)
-		cmd_finding(CMD_OK, "huge pages", NULL,
-			    "the heap gets huge pages where small blocks fill it, and "
-			    "everywhere with PINALLOC_HUGEPAGE=thp");
+			    "the heap may have huge pages, which register fastest");
 	else
-		cmd_finding(is_asked ? CMD_WARN : CMD_OK, "huge pages", NULL,
+		cmd_finding(pin_options.huge == PIN_HUGE_THP ? CMD_WARN : CMD_OK, "huge pages",
+			    NULL,
 			    "the heap gets small pages, which take longer to register: "
-			    "%s says %s",
-			    file, may_ask ? "madvise" : "never");
+			    "%s says never",
+			    file);
 }
 
 /* As the library does, which says the same, when it first has memory to watch. */
@@ -299,8 +283,8 @@ static void check_program(const char *command)
 /* --- the list ----------------------------------------------------------------------- */
 
 static void (*const checks[])(void) = {
-	check_options, check_library,	  cmd_check_adapters, check_memlock,
-	check_pinned,  check_userfaultfd, check_huge_pages,   check_settings,
+	check_library,	   cmd_check_adapters, check_memlock,  check_pinned,
+	check_userfaultfd, check_huge_pages,   check_settings,
 };
 
 int cmd_check(int argc, char **argv)
@@ -310,6 +294,9 @@ int cmd_check(int argc, char **argv)
 		"Says whether the heap of COMMAND, or of any program, will be registered "
 		"here, and the cure if not. COMMAND is not run.");
 
+	/* The library complains of a wrong value, in check_library(). */
+	setenv("PINALLOC_LOG", "error", 1);
+	pin_options_init();
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(checks); i++)
 		checks[i]();
 	if (command)
