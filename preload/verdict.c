@@ -158,10 +158,6 @@ const struct pin_limit_row pin_limits[PIN_LIMITS] = {
 			       "raise ulimit -l, where the program or its launcher is started"},
 	[PIN_LIMIT_PINNED] = {PIN_FIGURE_PINNED_PEAK, PIN_FIGURE_PINNED_LIMIT, "pinned memory",
 			      "raise PINALLOC_MAX_PINNED"},
-	[PIN_LIMIT_HIGH] = {PIN_FIGURE_CGROUP_PEAK, PIN_FIGURE_CGROUP_HIGH,
-			    "memory.high of the control group",
-			    "ask the batch system for more memory, or start fewer processes "
-			    "on a node: above memory.high the kernel slows them down"},
 	[PIN_LIMIT_CGROUP] = {PIN_FIGURE_CGROUP_PEAK, PIN_FIGURE_CGROUP_LIMIT,
 			      "memory of the control group",
 			      "ask the batch system for more memory, or start fewer processes "
