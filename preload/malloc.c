@@ -34,10 +34,8 @@ PIN_EXPORT void *calloc(size_t n, size_t size)
 {
 	size_t n_bytes;
 
-	if (PIN_UNLIKELY(__builtin_mul_overflow(n, size, &n_bytes))) {
-		errno = ENOMEM;
-		return NULL;
-	}
+	if (PIN_UNLIKELY(__builtin_mul_overflow(n, size, &n_bytes)))
+		n_bytes = SIZE_MAX; /* more than there can be */
 	if (PIN_LIKELY(n_bytes < pin_direct_limit))
 		return pin_calloc_small(n_bytes);
 	return pin_new_block(1, n_bytes, true);
@@ -145,11 +143,7 @@ PIN_EXPORT void *reallocarray(void *p, size_t n, size_t size)
 {
 	size_t n_bytes;
 
-	if (__builtin_mul_overflow(n, size, &n_bytes)) {
-		errno = ENOMEM;
-		return NULL;
-	}
-	return realloc(p, n_bytes);
+	return realloc(p, __builtin_mul_overflow(n, size, &n_bytes) ? SIZE_MAX : n_bytes);
 }
 
 /* Of C23, in glibc since 2.43. As with delete, the size and the alignment are ignored. */
@@ -169,7 +163,7 @@ PIN_EXPORT void *pvalloc(size_t n_bytes)
 {
 	size_t whole = PIN_ALIGN_UP(n_bytes + !n_bytes, PIN_PAGE);
 
-	return memalign(PIN_PAGE, whole ? whole : SIZE_MAX);
+	return aligned_or_errno(PIN_PAGE, whole ? whole : SIZE_MAX);
 }
 
 /* 0 means that no memory was returned to the system, which is the promise. */
