@@ -135,9 +135,4 @@ struct cmd_program {
  */
 int cmd_program_look(const char *path, struct cmd_program *program);
 
-/* --- check-adapters.c ------------------------------------------------------------- */
-
-/* Prints findings, and changes nothing of the system. */
-void cmd_check_adapters(void);
-
 #endif
