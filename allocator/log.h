@@ -13,6 +13,7 @@
 
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 /* In the order of PINALLOC_LOG's values. */
 enum pin_log_level { PIN_LOG_ERROR, PIN_LOG_WARN, PIN_LOG_INFO, PIN_LOG_DEBUG };
@@ -66,9 +67,8 @@ void pin_log_line(const char *format, ...) __attribute__((format(printf, 1, 2)))
 			pin_warn(__VA_ARGS__);     \
 	} while (0)
 
-/* Reports a broken invariant, with the stack, and aborts. Not to be called inside malloc. */
-#define pin_fatal(...) (pin_log_line(__VA_ARGS__), pin_abort())
-_Noreturn void pin_abort(void);
+/* Reports a broken invariant, and aborts. */
+#define pin_fatal(...) (pin_log_line(__VA_ARGS__), abort())
 
 /* What must be so: checked with PIN_DEBUG, as in unit tests. */
 #ifdef PIN_DEBUG

@@ -128,7 +128,6 @@ __attribute__((constructor(101))) static void init_library(void)
 	pin_options_init();
 	/* What they are for, and must not do, is in allocator/hooks.h. */
 	pin_hooks = (struct pin_hooks){
-		.log_stack = pin_stacks_log,
 		.walk_stack = pin_stacks_walk,
 		.note_memory = pin_record_note,
 		.pinned = &pin_state.pinned,
