@@ -19,8 +19,7 @@ static bool has_addresses(void)
 {
 	if ((size_t)getpagesize() > JE_PAGE) {
 		pin_error("the pages of this kernel have %d bytes: build pinalloc with a "
-			  "jemalloc "
-			  "configured for those, or start a kernel with pages of %zu",
+			  "jemalloc configured for those, or start a kernel with pages of %zu",
 			  getpagesize(), JE_PAGE);
 		return false;
 	}

@@ -207,8 +207,8 @@ static void answer_nearest(const struct pin_verdict *verdict, struct answer *ans
 	add(answer, share < 500	   ? "  No limit was near; the nearest: "
 		    : share > 1000 ? "  OVER A LIMIT: "
 				   : "  Nearest to a limit: ");
-	add(answer, "%s, %ld %% of ", pin_limits[use.which].name, (share + 5) / 10);
-	add(answer, "%s", SIZE(use.limit));
+	add(answer, "%s, %ld %% of %s", pin_limits[use.which].name, (share + 5) / 10,
+	    SIZE(use.limit));
 	if (*verdict->nearest_of)
 		add(answer, ", %s", verdict->nearest_of);
 	if (pin_limits[use.which].used == PIN_FIGURE_CGROUP_PEAK && (slowed > 0 || killed > 0))
