@@ -27,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <sys/param.h>
 
 /* --- malloc, calloc, realloc, free -------------------------------------------------- */
 
@@ -95,13 +96,11 @@ static size_t rounded_alignment(size_t alignment)
 /* Follows glibc's memalign. */
 static void *aligned_or_errno(size_t alignment, size_t n_bytes)
 {
-	void *p = alignment <= MOST_ALIGNMENT
-			  ? pin_new_block(rounded_alignment(alignment), n_bytes, false)
-			  : NULL;
-
-	if (PIN_UNLIKELY(!p))
-		errno = alignment <= MOST_ALIGNMENT ? ENOMEM : EINVAL;
-	return p;
+	if (PIN_UNLIKELY(alignment > MOST_ALIGNMENT)) {
+		errno = EINVAL;
+		return NULL;
+	}
+	return pin_new_block(rounded_alignment(alignment), n_bytes, false);
 }
 
 PIN_EXPORT void *memalign(size_t alignment, size_t n_bytes)
@@ -195,19 +194,14 @@ PIN_EXPORT struct mallinfo2 mallinfo2(void)
 	};
 }
 
-static int capped(size_t n)
-{
-	return n > INT_MAX ? INT_MAX : (int)n;
-}
-
 PIN_EXPORT struct mallinfo mallinfo(void)
 {
 	struct mallinfo2 info = mallinfo2();
 
 	return (struct mallinfo){
-		.arena = capped(info.arena),
-		.uordblks = capped(info.uordblks),
-		.fordblks = capped(info.fordblks),
+		.arena = (int)MIN(info.arena, INT_MAX),
+		.uordblks = (int)MIN(info.uordblks, INT_MAX),
+		.fordblks = (int)MIN(info.fordblks, INT_MAX),
 	};
 }
 
