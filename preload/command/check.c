@@ -96,20 +96,11 @@ static void check_library(void)
 {
 	char library[PATH_MAX], text[8192];
 	const char *why = cmd_library_find(library);
-	int status;
 
-	if (why) {
+	if (why)
 		cmd_finding(CMD_FAIL, "library", NULL, "%s %s", library, why);
-		return;
-	}
-	status = cmd_try(become_probe, library, text, sizeof text);
-	if (status == -1)
-		cmd_finding(CMD_FAIL, "library",
-			    "raise ulimit -n, ulimit -u, or the cgroup's pids.max",
-			    "the library cannot be tried: no process can be started: %s",
-			    strerrordesc_np(errno));
 	else
-		judge_probe(library, text, status);
+		judge_probe(library, text, cmd_try(become_probe, library, text, sizeof text));
 }
 
 /* --- the adapters ----------------------------------------------------------------
