@@ -26,7 +26,6 @@
 #include "regpool/watch.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 

@@ -18,15 +18,12 @@
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 
-#include <errno.h>
 #include <gnu/libc-version.h>
 #include <limits.h>
 #include <malloc.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <sys/param.h>
 
 /* --- malloc, calloc, realloc, free -------------------------------------------------- */

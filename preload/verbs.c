@@ -13,8 +13,6 @@
 #include "regpool/state.h"
 #include "regpool/evict.h"
 
-#include <errno.h>
-
 /* Macros of <infiniband/verbs.h> that choose between the two at compile time. */
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova

@@ -10,8 +10,6 @@
 #include "preload/figures.h"
 #include "regpool/state.h"
 
-#include <stdint.h>
-
 /* The limits that a process may come near to. */
 enum pin_limit {
 	PIN_LIMIT_MEMLOCK,

@@ -20,7 +20,6 @@
 #include "regpool/watch.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <fnmatch.h>
 #include <glob.h>
 #include <stdio.h>
@@ -28,7 +27,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 static bool is_clear = true; /* nothing was found in the environment so far */
 

@@ -5,14 +5,12 @@
 #include "allocator/log.h"
 #include "preload/command/command.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define SECONDS 30
 

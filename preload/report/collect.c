@@ -18,7 +18,6 @@
 #include "regpool/state.h"
 #include "regpool/watch.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/param.h>

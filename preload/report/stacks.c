@@ -17,7 +17,6 @@
 #include "preload/report/report-file.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <libunwind.h>
 #include <limits.h>
@@ -27,7 +26,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 /* libunwind's functions, by the names that its header makes of theirs. */
 #define NAMED_(name) #name

@@ -14,11 +14,9 @@
 #include "preload/report/report-file.h"
 #include "preload/verdict.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 static struct pin_report report;
 static struct pin_report_file file;
