@@ -22,15 +22,35 @@
 #include <dlfcn.h>
 #include <fnmatch.h>
 #include <glob.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/param.h>
 #include <sys/resource.h>
+
+/* The exit status is the worst grade that was printed. */
+static enum grade { OK, WARN, FAIL } worst;
 
 static bool is_clear = true; /* nothing was found in the environment so far */
 
-#define say(...) (is_clear = false, cmd_finding(__VA_ARGS__))
+/* Prints one finding: `what` it is about, what was found, and the cure, or NULL. */
+__attribute__((format(printf, 4, 5))) static void say(enum grade grade, const char *what,
+						      const char *cure, const char *format, ...)
+{
+	static const char *const grades[] = {"ok", "warn", "fail"};
+	char finding[2 * PATH_MAX];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(finding, sizeof finding, format, args);
+	va_end(args);
+	worst = MAX(worst, grade);
+	is_clear &= strcmp(what, "environment") != 0;
+	printf("%-4s  %s: %s%s%s\n", grades[grade], what, cmd_clean(finding), cure ? "; " : "",
+	       cure ?: "");
+}
 
 /* --- the library ----------------------------------------------------------------- */
 
@@ -76,7 +96,7 @@ static void judge_probe(const char *library, char *text, int status)
 			is_ours = !status && !strcmp(line + sizeof MALLOC_IS - 1, library);
 		} else if (said) {
 			own = said + 3;
-			say(CMD_WARN, "environment", NULL, "%s", own);
+			say(WARN, "environment", NULL, "%s", own);
 		} else if (strstr(line, library)) {
 			loader = loader ?: line;
 		} else if (*line) {
@@ -84,9 +104,9 @@ static void judge_probe(const char *library, char *text, int status)
 		}
 	}
 	if (is_ours)
-		cmd_finding(CMD_OK, "library", NULL, "%s takes over malloc", library);
+		say(OK, "library", NULL, "%s takes over malloc", library);
 	else
-		cmd_finding(CMD_FAIL, "library", NULL, "%s does not take over malloc: %s",
+		say(FAIL, "library", NULL, "%s does not take over malloc: %s",
 			    library, loader ?: owner ?: own ?: other);
 }
 
@@ -96,7 +116,7 @@ static void check_library(void)
 	const char *why = cmd_library_find(library);
 
 	if (why)
-		cmd_finding(CMD_FAIL, "library", NULL, "%s %s", library, why);
+		say(FAIL, "library", NULL, "%s %s", library, why);
 	else
 		judge_probe(library, text, cmd_try(become_probe, library, text, sizeof text));
 }
@@ -143,21 +163,20 @@ static void check_device(struct ibv_device *device)
 	int error = context ? try_memory(context, &ns) : 0;
 
 	if (!context)
-		cmd_finding(CMD_FAIL, "device",
-			    "give its users read and write access to /dev/infiniband, by a "
-			    "udev rule, or look at what the kernel says (dmesg)",
-			    "%s cannot be opened", device->name);
+		say(FAIL, "device",
+		    "give its users read and write access to /dev/infiniband, by a "
+		    "udev rule, or look at what the kernel says (dmesg)",
+		    "%s cannot be opened", device->name);
 	else if (error)
-		cmd_finding(CMD_FAIL, "registration",
-			    pin_ibverbs_out_of_room(error)
-				    ? "raise ulimit -l (see memlock), or free memory"
-				    : "if the adapter lacks atomics or remote access, "
-				      "PINALLOC_ACCESS=local",
-			    "%s does not register 2 MiB: %s", device->name,
-			    strerrordesc_np(error));
+		say(FAIL, "registration",
+		    pin_ibverbs_out_of_room(error)
+			    ? "raise ulimit -l (see memlock), or free memory"
+			    : "if the adapter lacks atomics or remote access, "
+			      "PINALLOC_ACCESS=local",
+		    "%s does not register 2 MiB: %s", device->name, strerrordesc_np(error));
 	else
-		cmd_finding(CMD_OK, "registration", NULL, "%s registered 2 MiB in %lu us",
-			    device->name, ns / 1000);
+		say(OK, "registration", NULL, "%s registered 2 MiB in %lu us", device->name,
+		    ns / 1000);
 	if (context)
 		verbs->close_device(context);
 }
@@ -165,15 +184,15 @@ static void check_device(struct ibv_device *device)
 static void check_fork(void)
 {
 	if (verbs->is_fork_initialized && verbs->is_fork_initialized() == IBV_FORK_UNNEEDED)
-		cmd_finding(CMD_OK, "fork", NULL, "the kernel copies pinned pages for a child");
+		say(OK, "fork", NULL, "the kernel copies pinned pages for a child");
 	else
-		cmd_finding(CMD_WARN, "fork",
-			    "a kernel from 5.12 on and rdma-core from 35 on; or, if nothing "
-			    "forks, UCX_IB_FORK_INIT=n, "
-			    "OMPI_MCA_opal_common_verbs_want_fork_support=0, and "
-			    "RDMAV_FORK_SAFE and IBV_FORK_SAFE unset",
-			    "pinned pages are not copied for a child: in programs that call "
-			    "ibv_fork_init() nothing is registered ahead");
+		say(WARN, "fork",
+		    "a kernel from 5.12 on and rdma-core from 35 on; or, if nothing "
+		    "forks, UCX_IB_FORK_INIT=n, "
+		    "OMPI_MCA_opal_common_verbs_want_fork_support=0, and "
+		    "RDMAV_FORK_SAFE and IBV_FORK_SAFE unset",
+		    "pinned pages are not copied for a child: in programs that call "
+		    "ibv_fork_init() nothing is registered ahead");
 }
 
 /* libibverbs does not list a device whose file is missing. */
@@ -184,15 +203,15 @@ static void say_no_device(void)
 
 	globfree(&found);
 	if (!is_there)
-		cmd_finding(CMD_FAIL, "device",
-			    "load its driver; or for a trial use soft-RoCE: modprobe rdma_rxe "
-			    "&& rdma link add rxe0 type rxe netdev eth0",
-			    "there is no RDMA device here");
+		say(FAIL, "device",
+		    "load its driver; or for a trial use soft-RoCE: modprobe rdma_rxe "
+		    "&& rdma link add rxe0 type rxe netdev eth0",
+		    "there is no RDMA device here");
 	else
-		cmd_finding(CMD_FAIL, "device",
-			    "load its driver and ib_uverbs; pass /dev/infiniband into the "
-			    "container; install its provider (Debian: ibverbs-providers)",
-			    "the kernel has an RDMA device, but libibverbs cannot use it");
+		say(FAIL, "device",
+		    "load its driver and ib_uverbs; pass /dev/infiniband into the "
+		    "container; install its provider (Debian: ibverbs-providers)",
+		    "the kernel has an RDMA device, but libibverbs cannot use it");
 }
 
 static void check_adapters(void)
@@ -201,9 +220,8 @@ static void check_adapters(void)
 	int n = 0;
 
 	if (!dlopen(LIBIBVERBS, RTLD_NOW)) {
-		cmd_finding(CMD_FAIL, "device",
-			    "install rdma-core's libibverbs (Debian: libibverbs1)", "%s",
-			    dlerror());
+		say(FAIL, "device", "install rdma-core's libibverbs (Debian: libibverbs1)",
+		    "%s", dlerror());
 		return;
 	}
 	verbs = pin_ibverbs();
@@ -243,18 +261,18 @@ static void check_memlock(void)
 	getrlimit(RLIMIT_MEMLOCK, &limit);
 	little = limit.rlim_cur < MPI_NEEDS;
 	if (pin_os_memlock_limit() < pin_cgroup_limit())
-		cmd_finding(little ? CMD_FAIL : CMD_WARN, "memlock",
-			    cure_of_memlock(limit.rlim_cur, limit.rlim_max),
-			    "a process may pin %s of %s of memory, %s",
-			    PIN_SIZE(limit.rlim_cur), PIN_SIZE(pin_cgroup_limit()),
-			    little ? "less than an MPI library needs for itself"
-				   : "and the heap gets half of what the program leaves");
+		say(little ? FAIL : WARN, "memlock",
+		    cure_of_memlock(limit.rlim_cur, limit.rlim_max),
+		    "a process may pin %s of %s of memory, %s", PIN_SIZE(limit.rlim_cur),
+		    PIN_SIZE(pin_cgroup_limit()),
+		    little ? "less than an MPI library needs for itself"
+			   : "and the heap gets half of what the program leaves");
 	else if (limit.rlim_cur < pin_cgroup_limit())
-		cmd_finding(CMD_OK, "memlock", "make sure that the jobs have it, too",
-			    "the limit of %s does not hold here, by CAP_IPC_LOCK",
-			    PIN_SIZE(limit.rlim_cur));
+		say(OK, "memlock", "make sure that the jobs have it, too",
+		    "the limit of %s does not hold here, by CAP_IPC_LOCK",
+		    PIN_SIZE(limit.rlim_cur));
 	else
-		cmd_finding(CMD_OK, "memlock", NULL, "no less than the memory there is");
+		say(OK, "memlock", NULL, "no less than the memory there is");
 }
 
 /* What the library computes, by all limits. */
@@ -267,26 +285,22 @@ static void check_pinned(void)
 	pin_cgroup_find(&cgroup);
 	by = *cgroup.file ? strrchr(cgroup.file, '/') + 1 : "";
 	if (cgroup.is_high)
-		cmd_finding(CMD_WARN, by, "ask for more memory, or start fewer ranks on a node",
-			    "above %s the kernel slows down what allocates, and goes on to, "
-			    "because the heap gives nothing back: %s",
-			    PIN_SIZE(cgroup.limit), cgroup.file);
+		say(WARN, by, "ask for more memory, or start fewer ranks on a node",
+		    "above %s the kernel slows down what allocates, for good: %s",
+		    PIN_SIZE(cgroup.limit), cgroup.file);
 	if (!most)
-		cmd_finding(CMD_WARN, "pinned",
-			    pin_budget_pinned_limit() ? "raise ulimit -l"
-						      : "unset PINALLOC_MAX_PINNED",
-			    "nothing of the heap may be pinned, so it is not registered");
+		say(WARN, "pinned",
+		    pin_budget_pinned_limit() ? "raise ulimit -l" : "unset PINALLOC_MAX_PINNED",
+		    "nothing of the heap may be pinned, so it is not registered");
 	else if (most > cgroup.limit)
-		cmd_finding(CMD_WARN, "pinned", "unset PINALLOC_MAX_PINNED, or lower it",
-			    "a process may pin more than the %s of memory",
-			    PIN_SIZE(cgroup.limit));
+		say(WARN, "pinned", "unset PINALLOC_MAX_PINNED, or lower it",
+		    "a process may pin more than the %s of memory", PIN_SIZE(cgroup.limit));
 	else
-		cmd_finding(
-			CMD_OK, "pinned", NULL,
-			"up to %s of the heap of each process may be pinned, of %s of memory "
-			"for %s on this node%s%s",
-			PIN_SIZE(most), PIN_SIZE(cgroup.limit),
-			CMD_COUNTED(pin_options_ranks(), "rank"), *by ? ", by " : "", by);
+		say(OK, "pinned", NULL,
+		    "up to %s of the heap of each process may be pinned, of %s of memory "
+		    "for %s on this node%s%s",
+		    PIN_SIZE(most), PIN_SIZE(cgroup.limit),
+		    CMD_COUNTED(pin_options_ranks(), "rank"), *by ? ", by " : "", by);
 }
 
 #define TRANSPARENT "/sys/kernel/mm/transparent_hugepage/"
@@ -303,14 +317,13 @@ static void check_huge_pages(void)
 	if (pin_io_read(file, enabled, sizeof enabled) <= 0 || strstr(enabled, "[inherit]"))
 		pin_io_read(file = TRANSPARENT "enabled", enabled, sizeof enabled);
 	if (strstr(enabled, "[always]") || strstr(enabled, "[madvise]"))
-		cmd_finding(CMD_OK, "huge pages", NULL,
-			    "the heap may have huge pages, which register fastest");
+		say(OK, "huge pages", NULL,
+		    "the heap may have huge pages, which register fastest");
 	else
-		cmd_finding(pin_options.huge == PIN_HUGE_THP ? CMD_WARN : CMD_OK, "huge pages",
-			    NULL,
-			    "the heap gets small pages, which take longer to register: "
-			    "%s says never",
-			    file);
+		say(pin_options.huge == PIN_HUGE_THP ? WARN : OK, "huge pages", NULL,
+		    "the heap gets small pages, which take longer to register: "
+		    "%s says never",
+		    file);
 }
 
 /* As the library does, which says the same, when it first has memory to watch. */
@@ -319,36 +332,29 @@ static void check_userfaultfd(void)
 	char text[256];
 
 	if (pin_watch_start())
-		cmd_finding(CMD_OK, "userfaultfd", NULL,
-			    "the library notices memory that a program replaces");
+		say(OK, "userfaultfd", NULL,
+		    "the library notices memory that a program replaces");
 	else
-		cmd_finding(CMD_WARN, "userfaultfd", pin_watch_why_not(text, sizeof text), "%s",
-			    text);
+		say(WARN, "userfaultfd", pin_watch_why_not(text, sizeof text), "%s", text);
 }
 
 /* --- settings -------------------------------------------------------------------- */
 
-static void check_ucx(void)
+static void check_settings(void)
 {
 	if (!strcasecmp(getenv("UCX_MEM_MMAP_HOOK_MODE") ?: "", "reloc") &&
 	    !getenv("UCX_MEM_MALLOC_RELOC"))
-		say(CMD_FAIL, "environment", "unset it, or set UCX_MEM_MALLOC_RELOC=n",
+		say(FAIL, "environment", "unset it, or set UCX_MEM_MALLOC_RELOC=n",
 		    "UCX_MEM_MMAP_HOOK_MODE=reloc lets UCX replace malloc with its own, which "
 		    "is not registered and hangs in UCX 1.13");
-}
-
-static void check_settings(void)
-{
-	check_ucx();
 	if (pin_options.mode == PIN_MODE_OFF)
-		say(CMD_WARN, "environment", "unset it",
+		say(WARN, "environment", "unset it",
 		    "PINALLOC_REGISTER=off keeps the heap from being registered");
 	if (pin_io_number("/proc/sys/kernel/numa_balancing", "", 0))
-		say(CMD_WARN, "environment", "set it to 0, and bind ranks to memory nodes",
+		say(WARN, "environment", "set it to 0, and bind ranks to memory nodes",
 		    "kernel.numa_balancing is 1: the kernel tries in vain to move pages");
 	if (is_clear)
-		cmd_finding(CMD_OK, "environment", NULL,
-			    "nothing is set that works against the heap");
+		say(OK, "environment", NULL, "nothing is set that works against the heap");
 }
 
 /* --- the program ----------------------------------------------------------------- */
@@ -360,16 +366,16 @@ static void check_program(const char *command)
 	int error = cmd_program_find(command, path);
 
 	if (error)
-		cmd_finding(CMD_FAIL, "program", "give its path, and make it executable",
-			    "%s: %s", command, strerrordesc_np(-error));
+		say(FAIL, "program", "give its path, and make it executable", "%s: %s", command,
+		    strerrordesc_np(-error));
 	else if (cmd_program_look(path, &program))
-		cmd_finding(CMD_FAIL, "program", program.cure, "%s", program.finding);
+		say(FAIL, "program", program.cure, "%s", program.finding);
 	else
-		cmd_finding(CMD_OK, "program", NULL, "%s can be preloaded", path);
+		say(OK, "program", NULL, "%s can be preloaded", path);
 	if (!error && fnmatch(pin_options.programs, basename(path), 0))
-		cmd_finding(CMD_WARN, "program", "change PINALLOC_PROGRAMS",
-			    "nothing is registered in %s, because PINALLOC_PROGRAMS is %s",
-			    path, pin_options.programs);
+		say(WARN, "program", "change PINALLOC_PROGRAMS",
+		    "nothing is registered in %s, because PINALLOC_PROGRAMS is %s", path,
+		    pin_options.programs);
 }
 
 /* --- the list ----------------------------------------------------------------------- */
@@ -393,5 +399,5 @@ int cmd_check(int argc, char **argv)
 		checks[i]();
 	if (command)
 		check_program(command[0]);
-	return fflush(stdout) ? CMD_FAIL : (int)cmd_worst;
+	return fflush(stdout) ? FAIL : (int)worst;
 }

@@ -79,14 +79,6 @@ struct cmd_text cmd_shortened(const char *from, size_t most);
  */
 int cmd_try(void (*run)(const void *arg, int out), const void *arg, char *text, size_t size);
 
-/* The exit status of check is the worst grade that was printed. */
-enum cmd_grade { CMD_OK, CMD_WARN, CMD_FAIL };
-extern enum cmd_grade cmd_worst;
-
-/* Prints one finding: `what` it is about, what was found, and the cure, or NULL. */
-void cmd_finding(enum cmd_grade grade, const char *what, const char *cure, const char *format,
-		 ...) __attribute__((format(printf, 4, 5)));
-
 /* --- run.c ------------------------------------------------------------------------- */
 
 /*

@@ -118,23 +118,6 @@ struct cmd_text cmd_size(double n_bytes)
 	return size;
 }
 
-enum cmd_grade cmd_worst = CMD_OK;
-
-void cmd_finding(enum cmd_grade grade, const char *what, const char *cure, const char *format,
-		 ...)
-{
-	static const char *const grades[] = {"ok", "warn", "fail"};
-	char finding[2 * PATH_MAX];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(finding, sizeof finding, format, args);
-	va_end(args);
-	cmd_worst = grade > cmd_worst ? grade : cmd_worst;
-	printf("%-4s  %s: %s%s%s\n", grades[grade], what, cmd_clean(finding), cure ? "; " : "",
-	       cure ?: "");
-}
-
 int cmd_try(void (*run)(const void *arg, int out), const void *arg, char *text, size_t size)
 {
 	int ends[2], status = -1;
