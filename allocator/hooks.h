@@ -15,8 +15,6 @@
 struct pin_range;
 
 extern PIN_HIDDEN struct pin_hooks {
-	/* log.c, with any lock, before pin_fatal() aborts: logs the stack. */
-	void (*log_stack)(void);
 	/*
 	 * sites.c, with no lock of ours or of jemalloc's: stores at most n frames, equal ones
 	 * for equal places in the code, and returns how many; -1 if stacks are not walked.

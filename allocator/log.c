@@ -163,12 +163,6 @@ void pin_log_line(const char *format, ...)
 		pin_io_write_line(fd, line, n);
 }
 
-void pin_abort(void)
-{
-	pin_hook(log_stack);
-	abort();
-}
-
 /* Overlong forms, surrogates, and code points beyond Unicode are invalid. */
 size_t pin_utf8_length(const char *from)
 {

@@ -12,6 +12,7 @@
 
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 /* In the order of PINALLOC_LOG's values. */
 enum pin_log_level { PIN_LOG_ERROR, PIN_LOG_WARN, PIN_LOG_INFO, PIN_LOG_DEBUG };
@@ -65,16 +66,8 @@ void pin_log_line(const char *format, ...) __attribute__((format(printf, 1, 2)))
 			pin_warn(__VA_ARGS__);     \
 	} while (0)
 
-/* How messages begin that `pinalloc check` looks for. */
-#define PIN_SAYS_GROWTH	      "the heap grows by "
-#define PIN_SAYS_NO_MEMORY    "malloc has no memory at the start"
-#define PIN_SAYS_NO_ADDRESSES "cannot reserve address space"
-#define PIN_SAYS_OTHER_PAGES  "the pages of this kernel have"
-#define PIN_SAYS_FOREIGN      "malloc is answered by "
-
-/* Reports a broken invariant, with the stack, and aborts. Not to be called inside malloc. */
-#define pin_fatal(...) (pin_log_line(__VA_ARGS__), pin_abort())
-_Noreturn void pin_abort(void);
+/* Reports a broken invariant, and aborts. */
+#define pin_fatal(...) (pin_log_line(__VA_ARGS__), abort())
 
 /* What must be so: checked with PIN_DEBUG, as in unit tests. */
 #ifdef PIN_DEBUG

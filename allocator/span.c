@@ -75,7 +75,7 @@ static void note_growth(struct pin_span *span, size_t n_bytes)
 	atomic_fetch_add_explicit(&total_bytes, n_bytes, memory_order_relaxed);
 	atomic_fetch_add_explicit(&n_steps, 1, memory_order_relaxed);
 	pin_span_grown += n_bytes;
-	pin_debug(PIN_SAYS_GROWTH "%s to %p", PIN_SIZE(n_bytes),
+	pin_debug("the heap grows by %s to %p", PIN_SIZE(n_bytes),
 		  (void *)(span->start + span->length));
 }
 

@@ -18,15 +18,14 @@ PIN_WRITTEN_FIRST bool pin_is_traced;
 static bool has_addresses(void)
 {
 	if ((size_t)getpagesize() > JE_PAGE) {
-		pin_error(PIN_SAYS_OTHER_PAGES
-			  " %d bytes: build pinalloc with a jemalloc "
-			  "configured for those, or start a kernel with pages of %zu",
+		pin_error("the pages of this kernel have %d bytes: build pinalloc with a "
+			  "jemalloc configured for those, or start a kernel with pages of %zu",
 			  getpagesize(), JE_PAGE);
 		return false;
 	}
 	if (!pin_reserve_init() && !pin_pages_init())
 		return true;
-	pin_error(PIN_SAYS_NO_ADDRESSES " for the heap: raise ulimit -v");
+	pin_error("cannot reserve address space for the heap: raise ulimit -v");
 	return false;
 }
 
@@ -74,7 +73,7 @@ static PIN_COLD void start(void)
 		return;
 	is_ready = true;
 	if (!keep_spare())
-		pin_error(PIN_SAYS_NO_MEMORY ": raise ulimit -v and ulimit -d");
+		pin_error("malloc has no memory at the start: raise ulimit -v and ulimit -d");
 	/* The first growth serves the library itself, and any program: nobody asks for its
 	 * stack. */
 	pin_span_grown = 0;

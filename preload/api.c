@@ -18,7 +18,6 @@
 #include "regpool/state.h"
 #include "regpool/userpool.h"
 
-#include <errno.h>
 #include <string.h>
 
 #define SAME_PLACE(field) \

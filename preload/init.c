@@ -26,7 +26,6 @@
 #include "regpool/watch.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 
@@ -47,8 +46,7 @@ static bool heap_is_ours(void)
 	is_ours = pin_reserve_contains(p);
 	free(p);
 	if (!is_ours)
-		pin_warn(PIN_SAYS_FOREIGN
-			 "%s: the heap is not this library's and is not registered; put "
+		pin_warn("malloc is answered by %s: the heap is not this library's and is not registered; put "
 			 "libpinalloc.so first in LD_PRELOAD, or link the program "
 			 "without a malloc of its own",
 			 dladdr((void *)malloc, &owner) ? owner.dli_fname : "?");
@@ -126,7 +124,6 @@ __attribute__((constructor(101))) static void init_library(void)
 	pin_options_init();
 	/* What they are for, and must not do, is in allocator/hooks.h. */
 	pin_hooks = (struct pin_hooks){
-		.log_stack = pin_stacks_log,
 		.walk_stack = pin_stacks_walk,
 		.note_memory = pin_record_note,
 		.pinned = &pin_state.pinned,

@@ -18,15 +18,13 @@
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 
-#include <errno.h>
 #include <gnu/libc-version.h>
 #include <limits.h>
 #include <malloc.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/param.h>
 
 /* --- malloc, calloc, realloc, free -------------------------------------------------- */
 
@@ -34,10 +32,8 @@ PIN_EXPORT void *calloc(size_t n, size_t size)
 {
 	size_t n_bytes;
 
-	if (PIN_UNLIKELY(__builtin_mul_overflow(n, size, &n_bytes))) {
-		errno = ENOMEM;
-		return NULL;
-	}
+	if (PIN_UNLIKELY(__builtin_mul_overflow(n, size, &n_bytes)))
+		n_bytes = SIZE_MAX; /* more than there can be */
 	if (PIN_LIKELY(n_bytes < pin_direct_limit))
 		return pin_calloc_small(n_bytes);
 	return pin_new_block(1, n_bytes, true);
@@ -97,13 +93,11 @@ static size_t rounded_alignment(size_t alignment)
 /* Follows glibc's memalign. */
 static void *aligned_or_errno(size_t alignment, size_t n_bytes)
 {
-	void *p = alignment <= MOST_ALIGNMENT
-			  ? pin_new_block(rounded_alignment(alignment), n_bytes, false)
-			  : NULL;
-
-	if (PIN_UNLIKELY(!p))
-		errno = alignment <= MOST_ALIGNMENT ? ENOMEM : EINVAL;
-	return p;
+	if (PIN_UNLIKELY(alignment > MOST_ALIGNMENT)) {
+		errno = EINVAL;
+		return NULL;
+	}
+	return pin_new_block(rounded_alignment(alignment), n_bytes, false);
 }
 
 PIN_EXPORT void *memalign(size_t alignment, size_t n_bytes)
@@ -145,11 +139,7 @@ PIN_EXPORT void *reallocarray(void *p, size_t n, size_t size)
 {
 	size_t n_bytes;
 
-	if (__builtin_mul_overflow(n, size, &n_bytes)) {
-		errno = ENOMEM;
-		return NULL;
-	}
-	return realloc(p, n_bytes);
+	return realloc(p, __builtin_mul_overflow(n, size, &n_bytes) ? SIZE_MAX : n_bytes);
 }
 
 /* Of C23, in glibc since 2.43. As with delete, the size and the alignment are ignored. */
@@ -169,7 +159,7 @@ PIN_EXPORT void *pvalloc(size_t n_bytes)
 {
 	size_t whole = PIN_ALIGN_UP(n_bytes + !n_bytes, PIN_PAGE);
 
-	return memalign(PIN_PAGE, whole ? whole : SIZE_MAX);
+	return aligned_or_errno(PIN_PAGE, whole ? whole : SIZE_MAX);
 }
 
 /* 0 means that no memory was returned to the system, which is the promise. */
@@ -203,19 +193,14 @@ PIN_EXPORT struct mallinfo2 mallinfo2(void)
 	};
 }
 
-static int capped(size_t n)
-{
-	return n > INT_MAX ? INT_MAX : (int)n;
-}
-
 PIN_EXPORT struct mallinfo mallinfo(void)
 {
 	struct mallinfo2 info = mallinfo2();
 
 	return (struct mallinfo){
-		.arena = capped(info.arena),
-		.uordblks = capped(info.uordblks),
-		.fordblks = capped(info.fordblks),
+		.arena = (int)MIN(info.arena, INT_MAX),
+		.uordblks = (int)MIN(info.uordblks, INT_MAX),
+		.fordblks = (int)MIN(info.fordblks, INT_MAX),
 	};
 }
 

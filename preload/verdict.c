@@ -158,10 +158,6 @@ const struct pin_limit_row pin_limits[PIN_LIMITS] = {
 			       "raise ulimit -l, where the program or its launcher is started"},
 	[PIN_LIMIT_PINNED] = {PIN_FIGURE_PINNED_PEAK, PIN_FIGURE_PINNED_LIMIT, "pinned memory",
 			      "raise PINALLOC_MAX_PINNED"},
-	[PIN_LIMIT_HIGH] = {PIN_FIGURE_CGROUP_PEAK, PIN_FIGURE_CGROUP_HIGH,
-			    "memory.high of the control group",
-			    "ask the batch system for more memory, or start fewer processes "
-			    "on a node: above memory.high the kernel slows them down"},
 	[PIN_LIMIT_CGROUP] = {PIN_FIGURE_CGROUP_PEAK, PIN_FIGURE_CGROUP_LIMIT,
 			      "memory of the control group",
 			      "ask the batch system for more memory, or start fewer processes "
@@ -211,8 +207,8 @@ static void answer_nearest(const struct pin_verdict *verdict, struct answer *ans
 	add(answer, share < 500	   ? "  No limit was near; the nearest: "
 		    : share > 1000 ? "  OVER A LIMIT: "
 				   : "  Nearest to a limit: ");
-	add(answer, "%s, %ld %% of ", pin_limits[use.which].name, (share + 5) / 10);
-	add(answer, "%s", SIZE(use.limit));
+	add(answer, "%s, %ld %% of %s", pin_limits[use.which].name, (share + 5) / 10,
+	    SIZE(use.limit));
 	if (*verdict->nearest_of)
 		add(answer, ", %s", verdict->nearest_of);
 	if (pin_limits[use.which].used == PIN_FIGURE_CGROUP_PEAK && (slowed > 0 || killed > 0))

@@ -9,13 +9,10 @@
 #include "preload/figures.h"
 #include "regpool/state.h"
 
-#include <stdint.h>
-
 /* The limits that a process may come near to. */
 enum pin_limit {
 	PIN_LIMIT_MEMLOCK,
 	PIN_LIMIT_PINNED,
-	PIN_LIMIT_HIGH, /* if it is the control group's limit: before that */
 	PIN_LIMIT_CGROUP,
 	PIN_LIMIT_RAM,
 	PIN_LIMIT_HEAP,
@@ -49,7 +46,7 @@ struct pin_verdict {
 
 /*
  * The limit that a process was nearest to. A process that is above a limit is not bound by it,
- * but that memory.high slows it down.
+ * but that memory.high of its control group slows it down.
  */
 struct pin_limit_use pin_limit_nearest(const int64_t *figures);
 bool pin_limit_is_nearer(struct pin_limit_use a, struct pin_limit_use b);

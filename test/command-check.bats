@@ -21,9 +21,9 @@ setup() {
 
 @test "where no process can be started, that is said" {
 	checked "$programs/filtered" clone EPERM "$pinalloc" check true
-	says fail library 'process.*Operation not permitted.*ulimit -u'
+	says fail library 'no process can be started .*ulimit -u.*Operation not permitted'
 	says ok program
-	finds fail library 'Too many open files; raise ulimit -n' strace -f -o calls -e inject=pipe2:error=EMFILE
+	finds fail library 'no process .*ulimit -n.*Too many open files' strace -f -o calls -e inject=pipe2:error=EMFILE
 }
 
 # Larger limits are tested in test/lab: raising them takes privileges.
@@ -78,14 +78,7 @@ setup() {
 	finds warn environment PINALLOC_REGISTER=off env PINALLOC_REGISTER=off
 	says ok library
 	finds ok environment nothing env OMPI_MCA_mpi_leave_pinned=1 MALLOC_CONF=narenas:4
-}
-
-@test "settings of glibc's malloc that have no effect on the heap are named" {
-	finds ok environment 'glibc\.malloc\.arena_max=2 in GLIBC_TUNABLES has no effect' \
-		env GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.rtld.nns=4:glibc.malloc.arena_max=2
-	says ok environment nothing
-	says ok 'huge pages' 'gets huge pages'
-	[ "$(grep -c 'glibc\.' <<< "$output")" -eq 1 ]
+	finds ok 'huge pages' 'may have huge pages' env GLIBC_TUNABLES=glibc.malloc.hugetlb=1
 }
 
 @test "a library that cannot be loaded, or does not replace malloc, is reported" {
@@ -117,7 +110,6 @@ setup() {
 	END
 	finds ok library 'libpinalloc\.so takes over malloc' env SAYS= STATUS=0
 	finds fail library 'malloc is that of .*libpinalloc\.so' env SAYS= STATUS=1
-	finds fail library 'malloc has no memory at the start' env SAYS='pinalloc[1]: malloc has no memory at the start' STATUS=0
 	rm .libs/libpinalloc.so
 	finds fail library 'libpinalloc\.so.*not there'
 }

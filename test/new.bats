@@ -102,12 +102,11 @@ newdelete() {
 	[[ "$output" != *libstdc++* ]]
 }
 
-@test "if new can neither allocate nor throw, the program ends; one that reports prints its stack" {
-	run preloaded PINALLOC_REPORT="$BATS_TEST_TMPDIR/out.json" python3 -c 'import ctypes
+@test "if new can neither allocate nor throw, the program ends" {
+	run preloaded python3 -c 'import ctypes
 new = ctypes.CDLL(None)._Znwm
 new.argtypes = [ctypes.c_size_t]
 new(1 << 62)'
 	[ "$status" -eq 134 ]
 	[[ "$output" == *"operator new has no memory and finds no libstdc++"* ]]
-	[[ "$output" == *"  at "*_ctypes* ]]
 }

@@ -182,18 +182,13 @@ setup_file() {
 			mmap((void *)((uintptr_t)place & -4096ul), 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 			found(files[0], "takes_one", &module)();
 		}
-		static void fatal(void)
-		{
-			static void *pd[16];
-			((void *(*)(void *, void *, size_t, int))dlsym(RTLD_DEFAULT, "ibv_reg_mr"))(pd, NULL, 0, 0);
-		}
 
 		int main(int argc, char **argv)
 		{
 		#define WAY(way) if (!strcmp(argv[1], #way)) way();
 			files = argv + 2;
 			WAY(plain) WAY(handler) WAY(storm) WAY(coroutine) WAY(little) WAY(rubbish) WAY(untold) WAY(jit)
-			WAY(ends) WAY(opens) WAY(killed) WAY(closes) WAY(fatal)
+			WAY(ends) WAY(opens) WAY(killed) WAY(closes)
 			return 0;
 		}
 	END
@@ -349,11 +344,4 @@ stacks() {
 	run -137 stacks "$program" killed "$long"/*.so
 	run -0 --separate-stderr "$top_builddir/pinalloc" report out.json.*.running
 	[ -z "$stderr" ]
-}
-
-@test "a fatal error prints the stack of the call that failed" {
-	run -134 preloaded PINALLOC_REPORT=stderr "$program" fatal
-	echo "$output"
-	[[ "${lines[0]}" == *"no libibverbs.so.1 is loaded"* ]]
-	[[ "$output" == *"  at $program+0x"* ]]
 }

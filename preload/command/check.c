@@ -3,9 +3,9 @@
  * `pinalloc check`: whether a job will work on this host and under the limits of this shell.
  *
  * This file tries, with this command itself, whether the library takes over malloc, and what
- * the library says then; looks for settings of other software that harm a pinned heap without a
- * word; at the limits of this shell and this host, and the heap's pages; and at the program to
- * be checked, which is not run. check-adapters.c has the rest.
+ * the library says then; tries the adapters; looks for settings of other software that harm a
+ * pinned heap without a word; at the limits of this shell and this host, and the heap's pages;
+ * and at the program to be checked, which is not run.
  */
 #include <config.h>
 
@@ -16,27 +16,40 @@
 #include "allocator/os.h"
 #include "preload/command/command.h"
 #include "regpool/budget.h"
+#include "regpool/domain.h"
 #include "regpool/watch.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <fnmatch.h>
+#include <glob.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/param.h>
 #include <sys/resource.h>
-#include <unistd.h>
+
+/* The exit status is the worst grade that was printed. */
+static enum grade { OK, WARN, FAIL } worst;
 
 static bool is_clear = true; /* nothing was found in the environment so far */
 
-#define say(...) (is_clear = false, cmd_finding(__VA_ARGS__))
-
-/* The library complains of a wrong value, in check_library(). */
-static void check_options(void)
+/* Prints one finding: `what` it is about, what was found, and the cure, or NULL. */
+__attribute__((format(printf, 4, 5))) static void say(enum grade grade, const char *what,
+						      const char *cure, const char *format, ...)
 {
-	setenv("PINALLOC_LOG", "error", 1);
-	pin_options_init();
+	static const char *const grades[] = {"ok", "warn", "fail"};
+	char finding[2 * PATH_MAX];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(finding, sizeof finding, format, args);
+	va_end(args);
+	worst = MAX(worst, grade);
+	is_clear &= strcmp(what, "environment") != 0;
+	printf("%-4s  %s: %s%s%s\n", grades[grade], what, cmd_clean(finding), cure ? "; " : "",
+	       cure ?: "");
 }
 
 /* --- the library ----------------------------------------------------------------- */
@@ -66,12 +79,12 @@ static void become_probe(const void *library, int out)
 }
 
 /*
- * Of the reasons why not the library's own comes first, then what the loader says of the
- * library, whose malloc it is, and the last line about something else.
+ * Of the reasons why not, the first is what the loader says of the library, then whose malloc
+ * it is, the last that the library says, and the last line about something else.
  */
 static void judge_probe(const char *library, char *text, int status)
 {
-	const char *no_heap = NULL, *owner = NULL, *loader = NULL, *other = "it was not loaded";
+	const char *own = NULL, *owner = NULL, *loader = NULL, *other = "it was not loaded";
 	bool is_ours = false;
 	char *line;
 
@@ -81,44 +94,145 @@ static void judge_probe(const char *library, char *text, int status)
 		if (!strncmp(line, MALLOC_IS, sizeof MALLOC_IS - 1)) {
 			owner = line;
 			is_ours = !status && !strcmp(line + sizeof MALLOC_IS - 1, library);
-		} else if (said && (strstr(said, PIN_SAYS_NO_MEMORY) ||
-				    strstr(said, PIN_SAYS_NO_ADDRESSES) ||
-				    strstr(said, PIN_SAYS_OTHER_PAGES))) {
-			no_heap = no_heap ?: said + 3;
 		} else if (said) {
-			say(CMD_WARN, "environment", NULL, "%s", said + 3);
+			own = said + 3;
+			say(WARN, "environment", NULL, "%s", own);
 		} else if (strstr(line, library)) {
 			loader = loader ?: line;
 		} else if (*line) {
 			other = line;
 		}
 	}
-	if (is_ours && !no_heap)
-		cmd_finding(CMD_OK, "library", NULL, "%s takes over malloc", library);
+	if (is_ours)
+		say(OK, "library", NULL, "%s takes over malloc", library);
 	else
-		cmd_finding(CMD_FAIL, "library", NULL, "%s does not take over malloc: %s",
-			    library, no_heap ?: loader ?: owner ?: other);
+		say(FAIL, "library", NULL, "%s does not take over malloc: %s",
+			    library, loader ?: owner ?: own ?: other);
 }
 
 static void check_library(void)
 {
 	char library[PATH_MAX], text[8192];
 	const char *why = cmd_library_find(library);
-	int status;
 
-	if (why) {
-		cmd_finding(CMD_FAIL, "library", NULL, "%s %s", library, why);
+	if (why)
+		say(FAIL, "library", NULL, "%s %s", library, why);
+	else
+		judge_probe(library, text, cmd_try(become_probe, library, text, sizeof text));
+}
+
+/* --- the adapters ----------------------------------------------------------------
+ *
+ * Whether there are any, and whether they can be opened and register memory as the library
+ * does. libibverbs is loaded, not linked, so that the rest of the command works without it. The
+ * state of their ports is what ibv_devinfo(1) shows.
+ */
+
+#define LIBIBVERBS "libibverbs.so.1"
+
+static const struct pin_ibverbs *verbs;
+
+/* Registers as little as the library ever does. Returns 0 or an errno value. */
+static int try_memory(struct ibv_context *context, uint64_t *ns)
+{
+	struct ibv_pd *pd = verbs->alloc_pd(context);
+	void *memory = pd ? aligned_alloc(PIN_GRANULE, PIN_GRANULE) : NULL;
+	struct ibv_mr *mr;
+	int error;
+
+	if (!memory)
+		return errno;
+	memset(memory, 0, PIN_GRANULE);
+	*ns = pin_os_now_ns();
+	mr = verbs->reg_mr_iova2(pd, memory, PIN_GRANULE, (uintptr_t)memory,
+				 pin_options.access);
+	error = mr ? 0 : errno;
+	*ns = pin_os_now_ns() - *ns;
+	if (mr)
+		verbs->dereg_mr(mr);
+	verbs->dealloc_pd(pd);
+	free(memory);
+	return error;
+}
+
+/* The errno of libibverbs may be about another name of the file, which it tried last. */
+static void check_device(struct ibv_device *device)
+{
+	struct ibv_context *context = verbs->open_device(device);
+	uint64_t ns = 0;
+	int error = context ? try_memory(context, &ns) : 0;
+
+	if (!context)
+		say(FAIL, "device",
+		    "give its users read and write access to /dev/infiniband, by a "
+		    "udev rule, or look at what the kernel says (dmesg)",
+		    "%s cannot be opened", device->name);
+	else if (error)
+		say(FAIL, "registration",
+		    pin_ibverbs_out_of_room(error)
+			    ? "raise ulimit -l (see memlock), or free memory"
+			    : "if the adapter lacks atomics or remote access, "
+			      "PINALLOC_ACCESS=local",
+		    "%s does not register 2 MiB: %s", device->name, strerrordesc_np(error));
+	else
+		say(OK, "registration", NULL, "%s registered 2 MiB in %lu us", device->name,
+		    ns / 1000);
+	if (context)
+		verbs->close_device(context);
+}
+
+static void check_fork(void)
+{
+	if (verbs->is_fork_initialized && verbs->is_fork_initialized() == IBV_FORK_UNNEEDED)
+		say(OK, "fork", NULL, "the kernel copies pinned pages for a child");
+	else
+		say(WARN, "fork",
+		    "a kernel from 5.12 on and rdma-core from 35 on; or, if nothing "
+		    "forks, UCX_IB_FORK_INIT=n, "
+		    "OMPI_MCA_opal_common_verbs_want_fork_support=0, and "
+		    "RDMAV_FORK_SAFE and IBV_FORK_SAFE unset",
+		    "pinned pages are not copied for a child: in programs that call "
+		    "ibv_fork_init() nothing is registered ahead");
+}
+
+/* libibverbs does not list a device whose file is missing. */
+static void say_no_device(void)
+{
+	glob_t found;
+	bool is_there = !glob("/sys/class/infiniband/*", 0, NULL, &found);
+
+	globfree(&found);
+	if (!is_there)
+		say(FAIL, "device",
+		    "load its driver; or for a trial use soft-RoCE: modprobe rdma_rxe "
+		    "&& rdma link add rxe0 type rxe netdev eth0",
+		    "there is no RDMA device here");
+	else
+		say(FAIL, "device",
+		    "load its driver and ib_uverbs; pass /dev/infiniband into the "
+		    "container; install its provider (Debian: ibverbs-providers)",
+		    "the kernel has an RDMA device, but libibverbs cannot use it");
+}
+
+static void check_adapters(void)
+{
+	struct ibv_device **devices;
+	int n = 0;
+
+	if (!dlopen(LIBIBVERBS, RTLD_NOW)) {
+		say(FAIL, "device", "install rdma-core's libibverbs (Debian: libibverbs1)",
+		    "%s", dlerror());
 		return;
 	}
-	status = cmd_try(become_probe, library, text, sizeof text);
-	if (status == -1)
-		cmd_finding(CMD_FAIL, "library",
-			    errno == EMFILE ? "raise ulimit -n"
-					    : "raise ulimit -u, or the cgroup's pids.max",
-			    "the library cannot be tried: no process can be started: %s",
-			    strerrordesc_np(errno));
+	verbs = pin_ibverbs();
+	devices = verbs->get_device_list(&n);
+	for (int i = 0; i < n; i++)
+		check_device(devices[i]);
+	/* Without a device libibverbs does not know what the kernel does at a fork. */
+	if (n)
+		check_fork();
 	else
-		judge_probe(library, text, status);
+		say_no_device();
 }
 
 /* --- limits, and what the kernel does ------------------------------------------------ */
@@ -147,21 +261,18 @@ static void check_memlock(void)
 	getrlimit(RLIMIT_MEMLOCK, &limit);
 	little = limit.rlim_cur < MPI_NEEDS;
 	if (pin_os_memlock_limit() < pin_cgroup_limit())
-		cmd_finding(little ? CMD_FAIL : CMD_WARN, "memlock",
-			    cure_of_memlock(limit.rlim_cur, limit.rlim_max),
-			    "a process may pin %s of %s of memory, %s",
-			    PIN_SIZE(limit.rlim_cur), PIN_SIZE(pin_cgroup_limit()),
-			    little ? "less than an MPI library needs for itself"
-				   : "and the heap gets half of what the program leaves");
-	else if (limit.rlim_cur == RLIM_INFINITY)
-		cmd_finding(CMD_OK, "memlock", NULL, "unlimited");
+		say(little ? FAIL : WARN, "memlock",
+		    cure_of_memlock(limit.rlim_cur, limit.rlim_max),
+		    "a process may pin %s of %s of memory, %s", PIN_SIZE(limit.rlim_cur),
+		    PIN_SIZE(pin_cgroup_limit()),
+		    little ? "less than an MPI library needs for itself"
+			   : "and the heap gets half of what the program leaves");
+	else if (limit.rlim_cur < pin_cgroup_limit())
+		say(OK, "memlock", "make sure that the jobs have it, too",
+		    "the limit of %s does not hold here, by CAP_IPC_LOCK",
+		    PIN_SIZE(limit.rlim_cur));
 	else
-		cmd_finding(CMD_OK, "memlock", NULL,
-			    limit.rlim_cur >= pin_cgroup_limit()
-				    ? "%s, no less than the memory there is"
-				    : "the limit of %s does not hold for this shell, which has "
-				      "CAP_IPC_LOCK; make sure that the jobs have it too",
-			    PIN_SIZE(limit.rlim_cur));
+		say(OK, "memlock", NULL, "no less than the memory there is");
 }
 
 /* What the library computes, by all limits. */
@@ -169,75 +280,50 @@ static void check_pinned(void)
 {
 	static struct pin_cgroup cgroup;
 	size_t most = pin_budget_limit();
-	const char *whose, *by;
+	const char *by;
 
 	pin_cgroup_find(&cgroup);
 	by = *cgroup.file ? strrchr(cgroup.file, '/') + 1 : "";
-	whose = *by ? "memory that its control group has" : "memory";
 	if (cgroup.is_high)
-		cmd_finding(CMD_WARN, by, "ask for more memory, or start fewer ranks on a node",
-			    "above %s the kernel slows down what allocates, and goes on to, "
-			    "because the heap gives nothing back: %s",
-			    PIN_SIZE(cgroup.limit), cgroup.file);
+		say(WARN, by, "ask for more memory, or start fewer ranks on a node",
+		    "above %s the kernel slows down what allocates, for good: %s",
+		    PIN_SIZE(cgroup.limit), cgroup.file);
 	if (!most)
-		cmd_finding(CMD_WARN, "pinned",
-			    pin_budget_pinned_limit() ? "raise ulimit -l"
-						      : "unset PINALLOC_MAX_PINNED",
-			    "nothing of the heap may be pinned, so it is not registered");
+		say(WARN, "pinned",
+		    pin_budget_pinned_limit() ? "raise ulimit -l" : "unset PINALLOC_MAX_PINNED",
+		    "nothing of the heap may be pinned, so it is not registered");
 	else if (most > cgroup.limit)
-		cmd_finding(CMD_WARN, "pinned", "unset PINALLOC_MAX_PINNED, or lower it",
-			    "a process may pin more than the %s of %s", PIN_SIZE(cgroup.limit),
-			    whose);
+		say(WARN, "pinned", "unset PINALLOC_MAX_PINNED, or lower it",
+		    "a process may pin more than the %s of memory", PIN_SIZE(cgroup.limit));
 	else
-		cmd_finding(CMD_OK, "pinned", NULL,
-			    "up to %s of the heap of each process may be pinned, of %s of %s "
-			    "for %s on this node%s%s",
-			    PIN_SIZE(most), PIN_SIZE(cgroup.limit), whose,
-			    CMD_COUNTED(pin_options_ranks(), "rank"), *by ? ", by " : "", by);
+		say(OK, "pinned", NULL,
+		    "up to %s of the heap of each process may be pinned, of %s of memory "
+		    "for %s on this node%s%s",
+		    PIN_SIZE(most), PIN_SIZE(cgroup.limit),
+		    CMD_COUNTED(pin_options_ranks(), "rank"), *by ? ", by " : "", by);
 }
 
 #define TRANSPARENT "/sys/kernel/mm/transparent_hugepage/"
 
-/* Why the heap gets small pages where the kernel's setting is this, or NULL. */
-static const char *why_small(const char *enabled)
-{
-	if (strstr(enabled, "[always]"))
-		return NULL;
-	if (!strstr(enabled, "[madvise]"))
-		return "never";
-	return pin_options.huge == PIN_HUGE_SYSTEM ? "madvise, and PINALLOC_HUGEPAGE is system"
-						   : NULL;
-}
-
+/* Of the system's pool the library says if it has too few; the others want no advice. */
 static void check_huge_pages(void)
 {
-	const char *file = TRANSPARENT "hugepages-2048kB/enabled", *why;
+	const char *file = TRANSPARENT "hugepages-2048kB/enabled";
 	char enabled[64];
 
-	/* If there are too few of these, the library says so. */
-	if (pin_options.huge == PIN_HUGE_TLB)
+	if (pin_options.huge != PIN_HUGE_DENSE && pin_options.huge != PIN_HUGE_THP)
 		return;
 	/* Since Linux 6.8 each size may have a setting of its own. */
 	if (pin_io_read(file, enabled, sizeof enabled) <= 0 || strstr(enabled, "[inherit]"))
 		pin_io_read(file = TRANSPARENT "enabled", enabled, sizeof enabled);
-	why = why_small(enabled);
-	if (pin_options.huge == PIN_HUGE_OFF)
-		file = "PINALLOC_HUGEPAGE", why = "off";
-	if (why)
-		cmd_finding(pin_options.huge == PIN_HUGE_THP ? CMD_WARN : CMD_OK, "huge pages",
-			    NULL,
-			    "the heap gets small pages, which take longer to register: "
-			    "%s says %s",
-			    file, why);
-	else if (pin_options.huge == PIN_HUGE_DENSE && !strstr(enabled, "[always]"))
-		cmd_finding(
-			CMD_OK, "huge pages", NULL,
-			"the heap gets huge pages where small blocks fill it: %s says madvise; "
-			"with PINALLOC_HUGEPAGE=thp it gets them everywhere",
-			file);
+	if (strstr(enabled, "[always]") || strstr(enabled, "[madvise]"))
+		say(OK, "huge pages", NULL,
+		    "the heap may have huge pages, which register fastest");
 	else
-		cmd_finding(CMD_OK, "huge pages", NULL,
-			    "the heap gets huge pages, which register fastest");
+		say(pin_options.huge == PIN_HUGE_THP ? WARN : OK, "huge pages", NULL,
+		    "the heap gets small pages, which take longer to register: "
+		    "%s says never",
+		    file);
 }
 
 /* As the library does, which says the same, when it first has memory to watch. */
@@ -246,51 +332,29 @@ static void check_userfaultfd(void)
 	char text[256];
 
 	if (pin_watch_start())
-		cmd_finding(CMD_OK, "userfaultfd", NULL,
-			    "the library notices memory that a program replaces");
+		say(OK, "userfaultfd", NULL,
+		    "the library notices memory that a program replaces");
 	else
-		cmd_finding(CMD_WARN, "userfaultfd", pin_watch_why_not(text, sizeof text), "%s",
-			    text);
+		say(WARN, "userfaultfd", pin_watch_why_not(text, sizeof text), "%s", text);
 }
 
 /* --- settings -------------------------------------------------------------------- */
 
-static void check_ucx(void)
-{
-	const char *off = getenv("UCX_MEM_MALLOC_RELOC") ?: "";
-
-	if (!strcasecmp(getenv("UCX_MEM_MMAP_HOOK_MODE") ?: "", "reloc") &&
-	    strcasecmp(off, "n") && strcasecmp(off, "no") && strcmp(off, "0"))
-		say(CMD_FAIL, "environment", "unset it, or set UCX_MEM_MALLOC_RELOC=n",
-		    "UCX_MEM_MMAP_HOOK_MODE=reloc lets UCX replace malloc with its own, which "
-		    "is not registered and hangs in UCX 1.13");
-}
-
-/* hugetlb of glibc.malloc is the initial value of an option; the others have no effect. */
-static void check_tunables(void)
-{
-	char *all = cmd_strdup(getenv("GLIBC_TUNABLES") ?: ""), *rest = all, *one;
-
-	while ((one = strsep(&rest, ":")))
-		if (!strncmp(one, "glibc.malloc.", 13) && strncmp(one + 13, "hugetlb=", 8) != 0)
-			cmd_finding(CMD_OK, "environment", NULL,
-				    "%s in GLIBC_TUNABLES has no effect on the heap", one);
-	free(all);
-}
-
 static void check_settings(void)
 {
-	check_ucx();
-	check_tunables();
+	if (!strcasecmp(getenv("UCX_MEM_MMAP_HOOK_MODE") ?: "", "reloc") &&
+	    !getenv("UCX_MEM_MALLOC_RELOC"))
+		say(FAIL, "environment", "unset it, or set UCX_MEM_MALLOC_RELOC=n",
+		    "UCX_MEM_MMAP_HOOK_MODE=reloc lets UCX replace malloc with its own, which "
+		    "is not registered and hangs in UCX 1.13");
 	if (pin_options.mode == PIN_MODE_OFF)
-		say(CMD_WARN, "environment", "unset it",
+		say(WARN, "environment", "unset it",
 		    "PINALLOC_REGISTER=off keeps the heap from being registered");
 	if (pin_io_number("/proc/sys/kernel/numa_balancing", "", 0))
-		say(CMD_WARN, "environment", "set it to 0, and bind ranks to memory nodes",
+		say(WARN, "environment", "set it to 0, and bind ranks to memory nodes",
 		    "kernel.numa_balancing is 1: the kernel tries in vain to move pages");
 	if (is_clear)
-		cmd_finding(CMD_OK, "environment", NULL,
-			    "nothing is set that works against the heap");
+		say(OK, "environment", NULL, "nothing is set that works against the heap");
 }
 
 /* --- the program ----------------------------------------------------------------- */
@@ -302,23 +366,23 @@ static void check_program(const char *command)
 	int error = cmd_program_find(command, path);
 
 	if (error)
-		cmd_finding(CMD_FAIL, "program", "give its path, and make it executable",
-			    "%s: %s", command, strerrordesc_np(-error));
+		say(FAIL, "program", "give its path, and make it executable", "%s: %s", command,
+		    strerrordesc_np(-error));
 	else if (cmd_program_look(path, &program))
-		cmd_finding(CMD_FAIL, "program", program.cure, "%s", program.finding);
+		say(FAIL, "program", program.cure, "%s", program.finding);
 	else
-		cmd_finding(CMD_OK, "program", NULL, "%s can be preloaded", path);
+		say(OK, "program", NULL, "%s can be preloaded", path);
 	if (!error && fnmatch(pin_options.programs, basename(path), 0))
-		cmd_finding(CMD_WARN, "program", "change PINALLOC_PROGRAMS",
-			    "nothing is registered in %s, because PINALLOC_PROGRAMS is %s",
-			    path, pin_options.programs);
+		say(WARN, "program", "change PINALLOC_PROGRAMS",
+		    "nothing is registered in %s, because PINALLOC_PROGRAMS is %s", path,
+		    pin_options.programs);
 }
 
 /* --- the list ----------------------------------------------------------------------- */
 
 static void (*const checks[])(void) = {
-	check_options, check_library,	  cmd_check_adapters, check_memlock,
-	check_pinned,  check_userfaultfd, check_huge_pages,   check_settings,
+	check_library,	   check_adapters,   check_memlock,  check_pinned,
+	check_userfaultfd, check_huge_pages, check_settings,
 };
 
 int cmd_check(int argc, char **argv)
@@ -328,9 +392,12 @@ int cmd_check(int argc, char **argv)
 		"Says whether the heap of COMMAND, or of any program, will be registered "
 		"here, and the cure if not. COMMAND is not run.");
 
+	/* The library complains of a wrong value, in check_library(). */
+	setenv("PINALLOC_LOG", "error", 1);
+	pin_options_init();
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(checks); i++)
 		checks[i]();
 	if (command)
 		check_program(command[0]);
-	return fflush(stdout) ? CMD_FAIL : (int)cmd_worst;
+	return fflush(stdout) ? FAIL : (int)worst;
 }

@@ -74,17 +74,9 @@ struct cmd_text cmd_shortened(const char *from, size_t most);
 /*
  * Runs a function in a child, which it may change, hold up or end, and keeps the beginning of
  * what it writes to `out`, as one text. The child ends when the function returns, or after half
- * a minute. Returns its wait status, or -1, with errno, if there is none.
+ * a minute. Returns its wait status, or -1 if there is none, which the text says.
  */
 int cmd_try(void (*run)(const void *arg, int out), const void *arg, char *text, size_t size);
-
-/* The exit status of check is the worst grade that was printed. */
-enum cmd_grade { CMD_OK, CMD_WARN, CMD_FAIL };
-extern enum cmd_grade cmd_worst;
-
-/* Prints one finding: `what` it is about, what was found, and the cure, or NULL. */
-void cmd_finding(enum cmd_grade grade, const char *what, const char *cure, const char *format,
-		 ...) __attribute__((format(printf, 4, 5)));
 
 /* --- run.c ------------------------------------------------------------------------- */
 
@@ -134,7 +126,3 @@ struct cmd_program {
  */
 int cmd_program_look(const char *path, struct cmd_program *program);
 
-/* --- check-adapters.c ------------------------------------------------------------- */
-
-/* Prints findings, and changes nothing of the system. */
-void cmd_check_adapters(void);

@@ -5,14 +5,12 @@
 #include "allocator/log.h"
 #include "preload/command/command.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define SECONDS 30
 
@@ -120,35 +118,20 @@ struct cmd_text cmd_size(double n_bytes)
 	return size;
 }
 
-enum cmd_grade cmd_worst = CMD_OK;
-
-void cmd_finding(enum cmd_grade grade, const char *what, const char *cure, const char *format,
-		 ...)
-{
-	static const char *const grades[] = {"ok", "warn", "fail"};
-	char finding[2 * PATH_MAX];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(finding, sizeof finding, format, args);
-	va_end(args);
-	cmd_worst = grade > cmd_worst ? grade : cmd_worst;
-	printf("%-4s  %s: %s%s%s\n", grades[grade], what, cmd_clean(finding), cure ? "; " : "",
-	       cure ? cure : "");
-}
-
 int cmd_try(void (*run)(const void *arg, int out), const void *arg, char *text, size_t size)
 {
-	int ends[2], status = -1, error;
+	int ends[2], status = -1;
 	ssize_t n = 1;
 	pid_t child;
 
 	*text = '\0';
-	if (pipe2(ends, O_CLOEXEC))
-		return -1;
 	fflush(NULL);
-	child = fork();
-	error = errno;
+	child = pipe2(ends, O_CLOEXEC) ? -1 : fork();
+	if (child < 0) {
+		snprintf(text, size, "no process can be started (see ulimit -n, ulimit -u): %s",
+			 strerrordesc_np(errno));
+		return -1;
+	}
 	if (!child) {
 		alarm(SECONDS);
 		run(arg, ends[1]);
@@ -160,6 +143,5 @@ int cmd_try(void (*run)(const void *arg, int out), const void *arg, char *text, 
 		text[filled + (n > 0 ? (size_t)n : 0)] = '\0';
 	}
 	close(ends[0]);
-	errno = error;
-	return child > 0 && waitpid(child, &status, 0) == child ? status : -1;
+	return waitpid(child, &status, 0) == child ? status : -1;
 }

@@ -6,12 +6,11 @@
  */
 #include <config.h>
 
+#include "allocator/io.h"
 #include "preload/command/command.h"
 
 #include <dlfcn.h>
 #include <elf.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +18,6 @@
 #include <sys/auxv.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 
 /* ld.so splits LD_PRELOAD at these. */
 #define SEPARATORS " :"
@@ -215,17 +213,14 @@ static int look_at_interpreter(const char *script, char *line, struct cmd_progra
 
 int cmd_program_look(const char *path, struct cmd_program *program)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), error = errno;
 	static char list[1 << 16];
-	char start[4096] = "";
-	ssize_t n = fd < 0 ? 0 : read(fd, start, sizeof start - 1);
+	char start[4096];
+	long n = pin_io_read(path, start, sizeof start);
 	struct question question = {path, memmem(start, n > 0 ? (size_t)n : 0, own_loader(),
 						 strlen(own_loader()) + 1)};
 
 	*program = (struct cmd_program){.cure = NULL};
-	if (fd >= 0)
-		close(fd);
-	if (n >= 2 && !strncmp(start, "#!", 2)) {
+	if (!strncmp(start, "#!", 2)) {
 		start[strcspn(start, "\n")] = '\0';
 		return look_at_interpreter(path, start + 2, program);
 	}
@@ -233,10 +228,10 @@ int cmd_program_look(const char *path, struct cmd_program *program)
 		return say(program,
 			   "use a copy without them, or preload only in what it starts",
 			   "%s has privileges of its own, so LD_PRELOAD is ignored", path);
-	if (fd < 0 || memcmp(start, ELFMAG, SELFMAG)) {
-		say(program, "look at it with file(1)", fd < 0 ? "%s: %s" : "%s is no program",
-		    path, strerrordesc_np(error));
-		return fd < 0 ? -error : -ENOEXEC;
+	if (strncmp(start, ELFMAG, SELFMAG)) {
+		say(program, "look at it with file(1)", n < 0 ? "%s: %s" : "%s is no program",
+		    path, strerrordesc_np((int)-n));
+		return n < 0 ? (int)n : -ENOEXEC;
 	}
 	return judge(path, list, cmd_try(ask_loader, &question, list, sizeof list), program);
 }

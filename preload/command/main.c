@@ -4,7 +4,6 @@
 
 #include "preload/command/command.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -24,8 +24,7 @@ static const Dwfl_Callbacks callbacks = {
 /* A file that has been opened, or could not be. */
 struct module {
 	char *path;
-	Dwfl *session; /* NULL: it cannot be read */
-	Dwfl_Module *dw;
+	Dwfl_Module *dw; /* NULL: it cannot be read */
 	GElf_Addr bias;
 	char build_id[2 * 64 + 1]; /* hexadecimal, "" without */
 	bool is_told;		   /* that it has changed */
@@ -37,18 +36,17 @@ static void open_module(struct module *module)
 {
 	const unsigned char *bits;
 	struct stat status;
+	Dwfl *session;
 	GElf_Addr at;
 
-	module->session = stat(module->path, &status) || !S_ISREG(status.st_mode)
-				  ? NULL
-				  : dwfl_begin(&callbacks);
-	module->dw = module->session ? dwfl_report_offline(module->session, module->path,
-							   module->path, -1)
-				     : NULL;
-	if (!module->dw || dwfl_report_end(module->session, NULL, NULL) ||
+	if (stat(module->path, &status) || !S_ISREG(status.st_mode))
+		return;
+	session = dwfl_begin(&callbacks);
+	module->dw = dwfl_report_offline(session, module->path, module->path, -1);
+	if (!module->dw || dwfl_report_end(session, NULL, NULL) ||
 	    !dwfl_module_getelf(module->dw, &module->bias)) {
-		dwfl_end(module->session);
-		module->session = NULL;
+		dwfl_end(session);
+		module->dw = NULL;
 		return;
 	}
 	for (int i = 0, n = dwfl_module_build_id(module->dw, &bits, &at); i < n && i < 64; i++)
@@ -77,7 +75,7 @@ static bool is_as_it_was(struct module *module, const json_t *modules)
 {
 	const char *then = json_string_value(json_object_get(modules, module->path));
 
-	if (!module->session)
+	if (!module->dw)
 		return false;
 	if (!then || !*then || !strcmp(then, module->build_id))
 		return true;

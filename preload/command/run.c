@@ -10,11 +10,9 @@
 
 #include <argp.h>
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
 
@@ -81,24 +79,10 @@ char **cmd_command_line(int argc, char **argv, const char *args, const char *doc
 	return command;
 }
 
-/*
- * Where the library is of no use there is only a warning: it may still get into what the
- * program starts. A sanitizer's runtime has to be the first library.
- */
-static const char *library_for(const char *library)
-{
-	struct cmd_program program;
-	char path[PATH_MAX];
-
-	if (cmd_program_find(command[0], path) || cmd_program_look(path, &program) <= 0)
-		return library;
-	cmd_complain("%s; %s", program.finding, program.cure);
-	return program.is_sanitized ? NULL : library;
-}
-
 int cmd_run(int argc, char **argv)
 {
-	char library[PATH_MAX];
+	char library[PATH_MAX], path[PATH_MAX];
+	struct cmd_program program = {.cure = NULL};
 	const char *why;
 	int error;
 
@@ -112,7 +96,11 @@ int cmd_run(int argc, char **argv)
 		cmd_complain("%s %s", library, why);
 		return EXIT_NOT_FOUND;
 	}
-	cmd_library_preload(library_for(library));
+	/* Only a warning: the library may still get into what the program starts. */
+	if (!cmd_program_find(command[0], path) && cmd_program_look(path, &program) > 0)
+		cmd_complain("%s; %s", program.finding, program.cure);
+	/* A sanitizer's runtime has to be the first library. */
+	cmd_library_preload(program.is_sanitized ? NULL : library);
 	execvp(command[0], command);
 	error = errno;
 	cmd_complain("%s: %s", command[0], strerror(error));

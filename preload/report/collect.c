@@ -18,9 +18,9 @@
 #include "regpool/state.h"
 #include "regpool/watch.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/resource.h>
 
 /* In a child: what its parent had of what is counted. */
@@ -44,8 +44,7 @@ static struct pin_moment moment_beside(struct pin_moment moment)
 	moment.live = (size_t)beside(PIN_FIGURE_LIVE, (int64_t)moment.live);
 	moment.mapped = (size_t)beside(PIN_FIGURE_MAPPED, (int64_t)moment.mapped);
 	/* What a child takes of its parent's free memory is its own from then on. */
-	if (moment.mapped < moment.live)
-		moment.mapped = moment.live;
+	moment.mapped = MAX(moment.mapped, moment.live);
 	moment.pinned = (size_t)beside(PIN_FIGURE_PINNED, (int64_t)moment.pinned);
 	return moment;
 }
@@ -69,8 +68,7 @@ static void find_in_memory(int64_t resident[2])
 		uintptr_t at = span->start, end = at + span->length;
 
 		for (size_t n; at < end; at += n * PIN_PAGE) {
-			n = (end - at) / PIN_PAGE;
-			n = n < sizeof is_there ? n : sizeof is_there;
+			n = MIN((end - at) / PIN_PAGE, sizeof is_there);
 			if (pin_os_resident((const void *)at, n, is_there)) {
 				resident[false] = resident[true] = -1;
 				return;
@@ -99,15 +97,10 @@ static long count_page_faults(void)
 	return getrusage(RUSAGE_SELF, &usage) ? -1 : usage.ru_minflt;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
-
 /* Of PIN_COUNTED, PIN_AT_RECORD and PIN_AT_REPORT those in `when`. */
 static void take_figures(struct pin_report *report, unsigned when)
 {
-	int64_t resident[2] = {-1, -1};
+	int64_t resident[2] = {-1, -1}, *figures = report->figures;
 
 	if (when & PIN_AT_RECORD)
 		pin_cgroup_find(&report->cgroup);
@@ -115,14 +108,14 @@ static void take_figures(struct pin_report *report, unsigned when)
 		find_in_memory(resident);
 #define FIGURE(name, section, key, flags, from) \
 	if (when & (flags))                     \
-		report->figures[PIN_FIGURE_##name] = beside(PIN_FIGURE_##name, (int64_t)(from));
+		figures[PIN_FIGURE_##name] = beside(PIN_FIGURE_##name, (int64_t)(from));
 #include "preload/figures.def"
 #undef FIGURE
-	if (report->figures[PIN_FIGURE_MAPPED] < report->figures[PIN_FIGURE_LIVE_PEAK])
-		report->figures[PIN_FIGURE_MAPPED] = report->figures[PIN_FIGURE_LIVE_PEAK];
+	figures[PIN_FIGURE_MAPPED] = MAX(figures[PIN_FIGURE_MAPPED],
+					 figures[PIN_FIGURE_LIVE_PEAK]);
 	/* A child has its parent's pages, too. */
-	if (report->figures[PIN_FIGURE_IN_HEAP] > report->figures[PIN_FIGURE_MAPPED])
-		report->figures[PIN_FIGURE_IN_HEAP] = report->figures[PIN_FIGURE_MAPPED];
+	figures[PIN_FIGURE_IN_HEAP] = MIN(figures[PIN_FIGURE_IN_HEAP],
+					  figures[PIN_FIGURE_MAPPED]);
 }
 
 /* --- phases ----------------------------------------------------------------------------- */
@@ -149,11 +142,10 @@ static void add_up(struct pin_phase *to, bool is_mark)
 	int64_t *of = to->of;
 
 	if (now[PIN_PHASE_PEAK] > of[PIN_PHASE_PEAK])
-		of[PIN_PHASE_PEAK_AT] = larger(now[PIN_PHASE_PEAK_AT], marked[PIN_PHASE_TIME]);
+		of[PIN_PHASE_PEAK_AT] = MAX(now[PIN_PHASE_PEAK_AT], marked[PIN_PHASE_TIME]);
 	of[PIN_PHASE_ENDED] = now[PIN_PHASE_TIME];
 	for (int i = PIN_PHASE_TIME; i < PIN_PHASE_FIGURES; i++)
-		of[i] = i < PIN_PHASE_PINNED ? of[i] + now[i] - marked[i]
-					     : larger(of[i], now[i]);
+		of[i] = i < PIN_PHASE_PINNED ? of[i] + now[i] - marked[i] : MAX(of[i], now[i]);
 	if (is_mark)
 		memcpy(marked, now, sizeof now);
 }
@@ -219,7 +211,7 @@ void pin_report_base_figures(void)
 	for (int i = 0; i < PIN_FIGURES; i++)
 		if (pin_figures[i].flags & PIN_COUNTED &&
 		    !(pin_figures[i].flags & PIN_PROPERTY))
-			base[i] = now.figures[i] > 0 ? now.figures[i] : 0;
+			base[i] = MAX(now.figures[i], 0);
 	for (int i = 0; i < PIN_REASONS; i++)
 		base_requests[i] = pin_state_requests(i);
 }
@@ -277,10 +269,9 @@ void pin_report_collect(struct pin_report *report, unsigned when)
 	/* Other threads go on: they may have reached the peak, or a moment, after now. */
 	for (size_t i = 0; i < report->n_moments; i++) {
 		report->moments[i] = moment_beside(report->moments[i]);
-		if (report->moments[i].ns > now)
-			report->moments[i].ns = now;
+		report->moments[i].ns = MIN(report->moments[i].ns, now);
 	}
-	insert_peak(report, peak_ns < now ? peak_ns : now);
+	insert_peak(report, MIN(peak_ns, now));
 	report->moments[report->n_moments++] = (struct pin_moment){
 		.ns = now,
 		.live = (size_t)report->figures[PIN_FIGURE_LIVE],

@@ -18,7 +18,6 @@
 #include "preload/report/report-file.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <libunwind.h>
 #include <limits.h>
@@ -27,7 +26,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 /* libunwind's functions, by the names that its header makes of theirs. */
 #define NAMED_(name) #name
@@ -426,20 +424,4 @@ unsigned pin_stacks_module(const void *frame, uint64_t *offset)
 {
 	*offset = (uintptr_t)frame & (((uint64_t)1 << OFFSET_BITS) - 1);
 	return (unsigned)((uintptr_t)frame >> OFFSET_BITS);
-}
-
-#define LOGGED 32
-
-void pin_stacks_log(void)
-{
-	void *frames[LOGGED];
-	int n = pin_stacks_walk(frames, LOGGED);
-	uint64_t offset;
-
-	for (int i = 0; i < n; i++) {
-		unsigned module = pin_stacks_module(frames[i], &offset);
-
-		pin_log_line("  at %s%s0x%lx", module ? pin_modules[module].path : "",
-			     module ? "+" : "", offset);
-	}
 }

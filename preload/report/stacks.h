@@ -43,8 +43,5 @@ extern struct pin_module {
 } pin_modules[PIN_MODULES];
 extern _Atomic unsigned pin_n_modules;
 
-/* Logs the caller's stack, one line a frame. */
-void pin_stacks_log(void);
-
 /* Whether code is this library's. */
 bool pin_stacks_ours(const void *code);

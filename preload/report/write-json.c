@@ -14,7 +14,6 @@
 #include "regpool/domains.h"
 #include "regpool/watch.h"
 
-#include <errno.h>
 #include <string.h>
 
 /* --- a buffered output ------------------------------------------------------------ */

@@ -14,11 +14,9 @@
 #include "preload/report/report-file.h"
 #include "preload/verdict.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 static struct pin_report report;
 static struct pin_report_file file;
@@ -32,12 +30,11 @@ static char buffer[4096];
 /*
  * The process and the thread that write a report; 0: none. Not a mutex of the C library: it
  * cannot tell whether it was left behind by fork(), or is held by the same thread, whose report
- * a handler has interrupted that ends the program.
+ * a handler has interrupted that ends the program. When the last report has been written
+ * nobody gets in any more.
  */
+#define OVER UINT64_MAX
 static _Atomic uint64_t writer;
-
-/* The last report has been written, or is: nobody gets in after it. */
-static _Atomic bool is_over;
 
 /* Shields the thread until leave(). What the last report interrupts in its thread never goes
  * on. */
@@ -47,9 +44,9 @@ static bool enter(struct pin_io_shield *shield, bool is_last)
 	uint64_t me = (uint64_t)getpid() << 32 | (uint32_t)gettid(), seen;
 
 	pin_io_shield_begin(shield);
-	for (int naps = 0; naps < NAPS && !atomic_load(&is_over); naps++) {
+	for (int naps = 0; naps < NAPS; naps++) {
 		seen = atomic_load(&writer);
-		if (seen == me && !is_last)
+		if (seen == OVER || (seen == me && !is_last))
 			break;
 		if (seen && seen != me && seen >> 32 == me >> 32)
 			nanosleep(&nap, NULL);
@@ -62,9 +59,7 @@ static bool enter(struct pin_io_shield *shield, bool is_last)
 
 static void leave(const struct pin_io_shield *shield, bool is_last)
 {
-	if (is_last)
-		atomic_store(&is_over, true);
-	atomic_store(&writer, 0);
+	atomic_store(&writer, is_last ? OVER : 0);
 	pin_io_shield_end(shield);
 }
 

@@ -59,13 +59,13 @@ in_guest() {
 	says root ok fork '.*'
 	says root ok program '.*'
 	ended unlimited
-	says unlimited ok memlock unlimited
+	says unlimited ok memlock 'no less than the memory there is'
 	[ "$(grep -vc '^ok' "$results/unlimited.out")" -eq 0 ]
 }
 
 @test "a limit on locked memory is compared with memory and with what is needed" {
 	ended all
-	says all ok memlock '1\.0 TiB, no less than the memory there is'
+	says all ok memlock 'no less than the memory there is'
 	ended half 1
 	says half warn memlock 'a process may pin 2\.0 GiB of .* half of what the program leaves; set memlock to unlimited: .*'
 	says half ok registration '.*'
