@@ -226,7 +226,7 @@ int64_t pin_verdict_beside(const int64_t *figures)
 {
 	int64_t sum = 0;
 
-	if (figures[PIN_FIGURE_IN_HEAP] < 0)
+	if (figures[PIN_FIGURE_IN_HEAP] < 0 || figures[PIN_FIGURE_IN_ANONYMOUS] < 0)
 		return -1;
 	for (int i = PIN_FIGURE_IN_ANONYMOUS; i <= PIN_FIGURE_IN_HUGETLB; i++)
 		sum += figures[i] > 0 ? figures[i] : 0;

@@ -202,7 +202,7 @@ static void print_missing(const struct cmd_job *job)
 			continue;
 		printf("  No report of %zu of %.0f ranks%s%s: ", run->n_missing, run->nranks,
 		       run->is_alone ? "" : " of ",
-		       run->is_alone ? "" : CMD_SHORTENED(run->id, 60));
+		       run->is_alone ? "" : CMD_SHORTENED(run->name, 60));
 		print_ranges(run->missing, run->n_missing);
 		printf(".\n");
 	}
@@ -243,7 +243,7 @@ struct cmd_text cmd_rank_name(const struct cmd_rank *rank)
 	if (rank->rank >= 0)
 		snprintf(name.text, sizeof name.text, "rank %.0f%s%.60s", rank->rank,
 			 rank->run->is_alone ? "" : " of ",
-			 rank->run->is_alone ? "" : CMD_SHORTENED(rank->run->id, 50));
+			 rank->run->is_alone ? "" : CMD_SHORTENED(rank->run->name, 50));
 	else
 		snprintf(name.text, sizeof name.text, "%.70s:%.0f",
 			 CMD_SHORTENED(rank->host, 64), rank->pid);
@@ -295,7 +295,7 @@ static void print_run_table(const struct cmd_job *job)
 		const struct cmd_run *run = job->runs[i];
 
 		printf(" %9zu  %-32s %9.1f s %10s %10s\n", run->n_ranks,
-		       CMD_SHORTENED(run->id, 32), run->began - job->started,
+		       CMD_SHORTENED(run->name, 32), run->began - job->started,
 		       CMD_SIZE(run->group.sum.most_live.live),
 		       CMD_SIZE(run->group.sum.most_resident));
 	}
@@ -322,7 +322,7 @@ static void print_mark(const struct cmd_rank *rank)
 		       *near.text ? ": " : "", near.text);
 }
 
-/* What a rank forked is below it, with a plus before the process ids. */
+/* What a rank started, and what started it, is below it, with a plus before the process ids. */
 static void print_rank(const struct cmd_rank *rank)
 {
 	const struct cmd_group *tree = rank->in[CMD_TREE];
@@ -337,8 +337,8 @@ static void print_rank(const struct cmd_rank *rank)
 	for (size_t i = 1; i < tree->n && i <= LARGEST; i++)
 		print_rank(tree->ranks[i]);
 	print_left_out(tree->n - 1, LARGEST, "more process");
-	printf(" %9s  with its %zu forked: %s in use at the peak\n", "", tree->n - 1,
-	       CMD_SIZE(tree->sum.most_live.live));
+	printf(" %9s  with its %s: %s in use at the peak\n", "",
+	       CMD_COUNTED(tree->n - 1, "other process"), CMD_SIZE(tree->sum.most_live.live));
 }
 
 /* The rows of each run are behind its id. */
@@ -350,7 +350,7 @@ static void print_ranks(struct cmd_rank *const *ranks, size_t n)
 		const struct cmd_run *run = ranks[i]->run;
 
 		if (run && !run->is_alone && run != last)
-			printf(" %9s  %s\n", "run", CMD_SHORTENED(run->id, 64));
+			printf(" %9s  %s\n", "run", CMD_SHORTENED(run->name, 64));
 		last = run;
 		print_rank(ranks[i]);
 	}

@@ -13,7 +13,7 @@
 /* A process on its way through its timeline. */
 struct course {
 	const struct cmd_rank *rank;
-	size_t next, top;	     /* moments: the next, and the highest */
+	size_t next, top, n;	     /* moments: the next, the highest, and how many */
 	double start, peak;	     /* seconds; bytes in use */
 	struct cmd_moment has, then; /* what it has, and will have next */
 };
@@ -37,7 +37,8 @@ static struct turn find_next(struct course *course)
 	const struct cmd_sample *sample = &rank->samples[i];
 	double beyond = rank->touched - fmax(0, rank->figures[CMD_LIVE_PEAK]);
 	struct cmd_moment *then = &course->then;
-	struct turn turn = {course->start + rank->lasted, 0, course};
+	struct turn turn = {course->start + (i > n ? rank->left_until : rank->lasted), 0,
+			    course};
 
 	course->has = *then;
 	*then = (struct cmd_moment){0};
@@ -51,6 +52,8 @@ static struct turn find_next(struct course *course)
 		course->peak = fmax(course->peak, then->live);
 		then->held = fmax(then->live, fmin(then->mapped, course->peak + beyond));
 		then->resident = then->held + rank->beside;
+	} else if (i == n) {
+		then->resident = rank->left;
 	}
 	return turn;
 }
@@ -91,7 +94,8 @@ void cmd_sum_walk(struct cmd_rank *const *ranks, size_t n_ranks, double began,
 		const struct cmd_rank *rank = ranks[i];
 
 		*course = (struct course){.rank = rank,
-					  .start = fmax(rank->started, began) - began};
+					  .start = fmax(rank->started, began) - began,
+					  .n = (rank->n_samples ?: 1) + (rank->left > 0)};
 		for (size_t k = 1; k < rank->n_samples; k++)
 			if (rank->samples[k].live > rank->samples[course->top].live)
 				course->top = k;
@@ -106,9 +110,7 @@ void cmd_sum_walk(struct cmd_rank *const *ranks, size_t n_ranks, double began,
 		now.held += course->then.held - course->has.held;
 		now.resident += course->then.resident - course->has.resident;
 		each(&now, arg);
-		*heap = course->next > 1 && course->next > course->rank->n_samples
-				? heap[--n]
-				: find_next(course);
+		*heap = course->next > course->n ? heap[--n] : find_next(course);
 		sink(heap, n, 0);
 	}
 	free(courses);

@@ -35,6 +35,7 @@ struct pin_report {
 	uint64_t started;  /* since 1970, in milliseconds */
 	uint64_t ticks;	   /* the process's start time in proc(5); 0: not known */
 	pid_t pid, parent; /* 0: it was not forked */
+	pid_t leader;	   /* the process that began the rank; 0: this one */
 	long rank, nranks; /* -1 outside an MPI job */
 	uint64_t began_ns, elapsed_ns;
 	int64_t figures[PIN_FIGURES]; /* in bytes, nanoseconds and numbers; -1: not known */
