@@ -280,7 +280,7 @@ static void sum_hosts(struct cmd_job *job)
 		double *figures = job->hosts[i].figures;
 
 		if (figures[CMD_LIVE_PEAK] >= 0)
-			figures[CMD_LIVE_PEAK] = sum->most_live.live;
+			figures[CMD_LIVE_PEAK] = sum->most_live;
 		figures[CMD_MAPPED] = sum->most_mapped;
 		if (figures[CMD_RSS_PEAK] >= 0)
 			figures[CMD_RSS_PEAK] = sum->most_resident;

@@ -65,7 +65,7 @@ static json_t *rank_object(const struct cmd_job *job, size_t i)
 				   number(rank->parent), "program", rank->program, "file",
 				   rank->file, "elapsed_s", number(rank->elapsed), "trigger",
 				   rank->goes_on ?: rank->trigger, "tree_peak_bytes",
-				   number(tree && !rank->under ? tree->sum.most_live.live : 0));
+				   number(tree && !rank->under ? tree->sum.most_live : 0));
 
 	set_figures(object, rank->figures);
 	json_object_set_new(object, "phases", phase_list(rank->phases, rank->n_phases));
@@ -79,7 +79,7 @@ static json_t *run_object(const struct cmd_job *job, size_t i)
 	return json_pack("{s:s?,s:o,s:o,s:o,s:o,s:o}", "id", *run->id ? run->id : NULL,
 			 "started", number(run->began), "ranks", number((double)run->n_ranks),
 			 "nranks", number(run->nranks), "live_peak_bytes",
-			 number(run->group.sum.most_live.live), "rss_peak_bytes",
+			 number(run->group.sum.most_live), "rss_peak_bytes",
 			 number(run->group.sum.most_resident));
 }
 

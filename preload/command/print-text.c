@@ -90,10 +90,10 @@ static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 			verdict->figures[i] = cmd_whole(summary.max * 1e9);
 	}
 	if (verdict->figures[CMD_LIVE_PEAK] >= 0)
-		verdict->figures[CMD_LIVE_PEAK] = cmd_whole(sum.most_live.live);
+		verdict->figures[CMD_LIVE_PEAK] = cmd_whole(sum.most_live);
 	verdict->is_bound = cmd_job_summary(job, CMD_IN_HEAP).n < job->n_main;
 	if (verdict->figures[CMD_IN_HEAP] >= 0)
-		verdict->figures[CMD_IN_HEAP] = cmd_whole(sum.most_held.held);
+		verdict->figures[CMD_IN_HEAP] = cmd_whole(sum.most_held);
 	verdict->mean_beyond = cmd_whole(sum.mean_beyond);
 	for (size_t i = 0; i < job->n_main; i++)
 		for (int k = 0; k < PIN_REASONS && job->ranks[i]->requests; k++)
@@ -296,7 +296,7 @@ static void print_run_table(const struct cmd_job *job)
 
 		printf(" %9zu  %-32s %9.1f s %10s %10s\n", run->n_ranks,
 		       CMD_SHORTENED(run->name, 32), run->began - job->started,
-		       CMD_SIZE(run->group.sum.most_live.live),
+		       CMD_SIZE(run->group.sum.most_live),
 		       CMD_SIZE(run->group.sum.most_resident));
 	}
 }
@@ -338,7 +338,7 @@ static void print_rank(const struct cmd_rank *rank)
 		print_rank(tree->ranks[i]);
 	print_left_out(tree->n - 1, LARGEST, "more process");
 	printf(" %9s  with its %s: %s in use at the peak\n", "",
-	       CMD_COUNTED(tree->n - 1, "other process"), CMD_SIZE(tree->sum.most_live.live));
+	       CMD_COUNTED(tree->n - 1, "other process"), CMD_SIZE(tree->sum.most_live));
 }
 
 /* The rows of each run are behind its id. */

@@ -115,8 +115,8 @@ static void print_figures(const struct cmd_job *old, const struct cmd_job *new)
 	struct cmd_sum now = cmd_sum_of(new->ranks, new->n_ranks, new->started);
 
 	printf("%-24s  %10s  %10s  %11s\n", "", "before", "after", "change");
-	print_size("in use at once", then.most_live.live, now.most_live.live);
-	print_size("heaps in memory at once", then.most_held.held, now.most_held.held);
+	print_size("in use at once", then.most_live, now.most_live);
+	print_size("heaps in memory at once", then.most_held, now.most_held);
 	print_size("all in memory at once", then.most_resident, now.most_resident);
 	print_size("largest peak of one", cmd_job_summary(old, CMD_LIVE_PEAK).max,
 		   cmd_job_summary(new, CMD_LIVE_PEAK).max);

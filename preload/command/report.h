@@ -118,19 +118,14 @@ struct cmd_moment {
 };
 
 struct cmd_sum {
-	struct cmd_moment most_live, most_held; /* of each only what it is the most of */
 	struct cmd_moment last;
-	double most_mapped, most_resident;
+	double most_live, most_mapped, most_held, most_resident;
 	double began, beyond; /* the first moment; seconds times what was held and not in use */
 	double mean_beyond;   /* in the mean over time; -1 if that is not known */
 };
 
 /* What these processes had together at each moment of a job that began at this time. */
 struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks, double began);
-
-/* Calls a function with each of these moments, in the order of time. */
-void cmd_sum_walk(struct cmd_rank *const *ranks, size_t n_ranks, double began,
-		  void (*each)(const struct cmd_moment *now, void *arg), void *arg);
 
 /* --- numbers ---------------------------------------------------------------------------- */
 

@@ -81,11 +81,25 @@ static void sink(struct turn *heap, size_t n, size_t i)
 	heap[i] = sunk;
 }
 
-void cmd_sum_walk(struct cmd_rank *const *ranks, size_t n_ranks, double began,
-		  void (*each)(const struct cmd_moment *now, void *arg), void *arg)
+static void add_moment(struct cmd_sum *sum, const struct cmd_moment *now)
+{
+	const struct cmd_moment *last = &sum->last;
+
+	if (sum->began < 0)
+		sum->began = now->time;
+	sum->beyond += (last->held - last->live) * (now->time - last->time);
+	sum->last = *now;
+	sum->most_live = fmax(sum->most_live, now->live);
+	sum->most_held = fmax(sum->most_held, now->held);
+	sum->most_mapped = fmax(sum->most_mapped, now->mapped);
+	sum->most_resident = fmax(sum->most_resident, now->resident);
+}
+
+struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks, double began)
 {
 	struct course *courses = cmd_realloc(NULL, n_ranks * sizeof *courses);
 	struct turn *heap = cmd_realloc(NULL, n_ranks * sizeof *heap);
+	struct cmd_sum sum = {.began = -1};
 	struct cmd_moment now = {0};
 	size_t n = n_ranks;
 
@@ -109,34 +123,12 @@ void cmd_sum_walk(struct cmd_rank *const *ranks, size_t n_ranks, double began,
 		now.mapped += course->then.mapped - course->has.mapped;
 		now.held += course->then.held - course->has.held;
 		now.resident += course->then.resident - course->has.resident;
-		each(&now, arg);
+		add_moment(&sum, &now);
 		*heap = course->next > course->n ? heap[--n] : find_next(course);
 		sink(heap, n, 0);
 	}
 	free(courses);
 	free(heap);
-}
-
-static void add_moment(const struct cmd_moment *now, void *arg)
-{
-	struct cmd_sum *sum = arg;
-	const struct cmd_moment *last = &sum->last;
-
-	if (sum->began < 0)
-		sum->began = now->time;
-	sum->beyond += (last->held - last->live) * (now->time - last->time);
-	sum->last = *now;
-	sum->most_live.live = fmax(sum->most_live.live, now->live);
-	sum->most_held.held = fmax(sum->most_held.held, now->held);
-	sum->most_mapped = fmax(sum->most_mapped, now->mapped);
-	sum->most_resident = fmax(sum->most_resident, now->resident);
-}
-
-struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks, double began)
-{
-	struct cmd_sum sum = {.began = -1};
-
-	cmd_sum_walk(ranks, n_ranks, began, add_moment, &sum);
 	sum.mean_beyond = cmd_divide(sum.beyond, sum.last.time - sum.began);
 	return sum;
 }
