@@ -266,22 +266,9 @@ static void check_ucx(void)
 		    "is not registered and hangs in UCX 1.13");
 }
 
-/* hugetlb of glibc.malloc is the initial value of an option; the others have no effect. */
-static void check_tunables(void)
-{
-	char *all = cmd_strdup(getenv("GLIBC_TUNABLES") ?: ""), *rest = all, *one;
-
-	while ((one = strsep(&rest, ":")))
-		if (!strncmp(one, "glibc.malloc.", 13) && strncmp(one + 13, "hugetlb=", 8) != 0)
-			cmd_finding(CMD_OK, "environment", NULL,
-				    "%s in GLIBC_TUNABLES has no effect on the heap", one);
-	free(all);
-}
-
 static void check_settings(void)
 {
 	check_ucx();
-	check_tunables();
 	if (pin_options.mode == PIN_MODE_OFF)
 		say(CMD_WARN, "environment", "unset it",
 		    "PINALLOC_REGISTER=off keeps the heap from being registered");
