@@ -251,32 +251,10 @@ static void add_kinds(const struct pin_verdict *verdict, int64_t sum, struct ans
 	add(answer, *before == ',' ? ")" : "");
 }
 
-/* The heap's pages stay, so it had no more at the peak than it has. */
-int64_t pin_verdict_unmapped(const int64_t *figures)
-{
-	int64_t beside = pin_verdict_beside(figures);
-	int64_t n = figures[PIN_FIGURE_RSS_PEAK] - figures[PIN_FIGURE_IN_HEAP] - beside;
-
-	return beside >= 0 && n >= NOTABLE ? n : 0;
-}
-
-static void add_peak(const struct pin_verdict *verdict, struct answer *answer)
-{
-	const char *whose = verdict->n_processes > 1 ? verdict->peak_of : "the process";
-	int64_t peak = verdict->peak, heap = verdict->heap_at_peak;
-
-	if (verdict->n_processes == 1 && pin_verdict_unmapped(verdict->figures)) {
-		peak = verdict->figures[PIN_FIGURE_RSS_PEAK];
-		heap = verdict->figures[PIN_FIGURE_IN_HEAP];
-	}
-	if (peak)
-		add(answer, ". At its peak %s had %s in memory, at most %s of that heap", whose,
-		    SIZE(peak), SIZE(heap));
-}
-
 static void answer_beside(const struct pin_verdict *verdict, struct answer *answer)
 {
 	int64_t sum = pin_verdict_beside(verdict->figures);
+	int64_t peak = verdict->figures[PIN_FIGURE_RSS_PEAK];
 
 	if (sum < 0)
 		return;
@@ -286,7 +264,8 @@ static void answer_beside(const struct pin_verdict *verdict, struct answer *answ
 	add_kinds(verdict, sum, answer);
 	if (*verdict->most_beside_of)
 		add(answer, "; most in %s", verdict->most_beside_of);
-	add_peak(verdict, answer);
+	if (verdict->n_processes == 1 && peak >= 0)
+		add(answer, "; at its peak the process had %s, with its heap", SIZE(peak));
 	add(answer, ".\n");
 }
 

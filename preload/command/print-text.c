@@ -110,7 +110,7 @@ static void set_name(char *name, const struct cmd_job *job, struct cmd_text text
 static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict)
 {
 	struct cmd_summary seconds = cmd_job_summary(job, CMD_SECONDS);
-	int64_t figures[CMD_STORED], most = 0, most_unmapped = 0;
+	int64_t figures[CMD_STORED], most = 0;
 
 	verdict->nearest.limit = -1;
 	for (size_t i = 0; i < job->n_main; i++) {
@@ -124,12 +124,6 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 		if (pin_limit_is_nearer(nearest, verdict->nearest)) {
 			verdict->nearest = nearest;
 			set_name(verdict->nearest_of, job, cmd_rank_name(job->ranks[i]));
-		}
-		if (pin_verdict_unmapped(figures) > most_unmapped) {
-			most_unmapped = pin_verdict_unmapped(figures);
-			verdict->peak = figures[CMD_RSS_PEAK];
-			verdict->heap_at_peak = figures[CMD_IN_HEAP];
-			set_name(verdict->peak_of, job, cmd_rank_name(job->ranks[i]));
 		}
 		if (beside > most) {
 			most = beside;
@@ -162,17 +156,6 @@ static void print_answers(const struct cmd_job *job)
 		pin_verdict_answer(&verdict, i, answer, sizeof answer);
 		fputs(answer, stdout);
 	}
-}
-
-static void print_largest(const struct cmd_job *job)
-{
-	struct cmd_summary heap = cmd_job_summary(job, CMD_MAPPED);
-
-	if (job->n_main < 2 || heap.max <= 0)
-		return;
-	printf("  The largest heap is that of %s on %s: %s, %.2f times the mean.\n",
-	       CMD_RANK_NAME(heap.largest), heap.largest->host, CMD_SIZE(heap.max),
-	       heap.imbalance);
 }
 
 /* As ranges: 2,5-7. */
@@ -515,7 +498,6 @@ void cmd_text_print(const struct cmd_job *job, size_t n_sites)
 	print_killed(job);
 	print_heading(job);
 	print_answers(job);
-	print_largest(job);
 	print_unwatched(job);
 	print_missing(job);
 	print_run_table(job);
