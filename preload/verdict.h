@@ -41,7 +41,7 @@ struct pin_verdict {
 	int64_t mean_beyond;
 	bool is_bound; /* of some process it is not known how much of the heap it touched */
 	struct pin_limit_use nearest; /* of all processes; limit -1: none is known */
-	/* Which process was nearest, has most beside the heap, took longest; "" for one alone. */
+	/* Which process was nearest, has most beside the heap, took longest; "" for one. */
 	char nearest_of[96], most_beside_of[96], slowest_of[96];
 };
 

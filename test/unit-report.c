@@ -125,7 +125,7 @@ static const struct {
 	 2,
 	 {IS(REGISTERED_PEAK, 2), IS(MEMLOCK_LIMIT, 1), IS(CGROUP_PEAK, MIB),
 	  IS(CGROUP_LIMIT, 4 * MIB), IS(RSS_PEAK, MIB), IS(RAM, 4 * MIB)}},
-	{"the process had 500.0 MiB in memory, at most 100.0 MiB of that heap.",
+	{"at its peak the process had 500.0 MiB, with its heap.",
 	 3,
 	 {IS(RSS_PEAK, 500 * MIB), IS(IN_HEAP, 100 * MIB), IS(IN_ANONYMOUS, 50 * MIB)}},
 };
