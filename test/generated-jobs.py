@@ -46,8 +46,11 @@ WRAPPERS = {
 class Run:
     """What a launcher starts at once."""
 
-    def __init__(self, job, shape, n, ends, last, name):
+    def __init__(self, job, shape, n, ends, last, name, program="member"):
         """Of each rank there are its steps, and how it ends: "exit", "kill" or "run"."""
+        self.program = f"{job}/{program}"
+        if not os.path.exists(self.program):
+            os.symlink(MEMBER, self.program)
         self.most, self.moment, self.last, self.truths, self.processes = [0, 0], 0, 0, [], []
         self.job, self.shape, self.n, self.looks = job, shape, n, []
         self.window = os.memfd_create("window")
@@ -71,7 +74,7 @@ class Run:
                    PMI_SIZE=str(self.n), **self.names)
         with open(f"{self.job}/said", "ab") as said:
             self.processes.append(subprocess.Popen(
-                [*WRAPPERS[self.shape.wrapper], MEMBER, str(truth), str(self.window), *words], env=env, stdout=said,
+                [*WRAPPERS[self.shape.wrapper], self.program, str(truth), str(self.window), *words], env=env, stdout=said,
                 stderr=said, pass_fds=(truth, self.window)))
         os.close(truth)
 
@@ -290,7 +293,7 @@ def size(text):
 
 def with_limit(job, limit):
     """In the reports and records of the job: of the machine's memory, and no control group's."""
-    for name in os.listdir(job):
+    for name in filter(re.compile(r"\.(json|running)$").search, os.listdir(job)):
         with open(f"{job}/{name}", "r+b") as file:
             text = file.read()
             for key, value in (b"ram", b"%d" % limit), (b"cgroup_limit", b"null"), (b"cgroup_high", b"null"):
@@ -334,7 +337,7 @@ def check(seed):
     job = os.path.abspath(str(seed))
     os.mkdir(job)
     for i, (how, part) in enumerate(shape.before):
-        runs = [Run(job, shape, shape.size(part), how, 1, f"before{i}")]
+        runs = [Run(job, shape, shape.size(part), how, 1, f"before{i}", f"earlier{i}" if seed % 2 else "member")]
         watch(runs, most, runs[0].last + 1)
         runs[0].end(how)
         time.sleep(.2)

@@ -28,6 +28,12 @@ static void add_to_host(struct cmd_host *host, const struct cmd_rank *rank)
 		host->tightest = rank;
 }
 
+/* Whether of a process, or of a program that it executed, only a record is left. */
+static bool is_over(const struct cmd_rank *rank)
+{
+	return rank->is_killed || (rank->goes_on && rank->until < INFINITY);
+}
+
 /* Bytes of pages that other processes may have, too; of an older report all are its own. */
 static double common(const struct cmd_rank *rank)
 {
@@ -93,7 +99,7 @@ static void find_memory(struct cmd_rank *rank, double part)
 		shared = fmax(shared, figures[CMD_RSS] - figures[CMD_PSS]);
 	rank->beside = fmax(0, all - shared);
 	/* What a record says of memory is older than what it says of what was in use. */
-	if (rank->is_killed && figures[CMD_IN_HEAP] < 0)
+	if (is_over(rank) && figures[CMD_IN_HEAP] < 0)
 		rank->figures[CMD_RSS_PEAK] = fmax(
 			figures[CMD_RSS_PEAK], fmin(figures[CMD_MAPPED], rank->touched) + all);
 }

@@ -173,6 +173,7 @@ static void drop_twins(struct cmd_job *job)
 			    used->pid == other->pid && used->rank == other->rank) {
 				used->is_killed = false;
 				used->goes_on = "executed another program";
+				used->until = other->started;
 				used->lasted = other->started - used->started;
 			}
 			job->ranks[n++] = other;
