@@ -78,7 +78,6 @@ static void answer_served(const struct pin_verdict *verdict, struct answer *answ
 	int64_t foreign = verdict->reasons[PIN_FOREIGN] + verdict->reasons[PIN_DMABUF];
 	int64_t missed = verdict->figures[PIN_FIGURE_PASSED] - foreign;
 	int64_t created = verdict->figures[PIN_FIGURE_CREATED];
-	int64_t ms = verdict->figures[PIN_FIGURE_SECONDS] / 1000000;
 	enum pin_reason why = main_reason(verdict);
 
 	add(answer, "  Registrations of heap memory: ");
@@ -90,9 +89,6 @@ static void answer_served(const struct pin_verdict *verdict, struct answer *answ
 		add(answer, "all %ld served", served);
 	if (created)
 		add(answer, ", from %ld memory region%s", created, plural(created));
-	if (created && *verdict->slowest_of)
-		add(answer, " (%s spent most time in them: %ld.%03ld s)", verdict->slowest_of,
-		    ms / 1000, ms % 1000);
 	if (foreign)
 		add(answer, "; %ld requests for other memory went to libibverbs", foreign);
 	add(answer, ".\n");

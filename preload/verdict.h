@@ -35,14 +35,14 @@ struct pin_limit_use {
 
 struct pin_verdict {
 	size_t n_processes;
-	int64_t figures[PIN_FIGURES]; /* sums, of SECONDS and properties the most; -1: none */
+	int64_t figures[PIN_FIGURES]; /* sums, of properties the most; -1: none */
 	int64_t reasons[PIN_REASONS]; /* requests by what became of them */
 	/* What the heaps held beyond what was in use, in the mean over time; -1: not known. */
 	int64_t mean_beyond;
 	bool is_bound; /* of some process it is not known how much of the heap it touched */
 	struct pin_limit_use nearest; /* of all processes; limit -1: none is known */
-	/* Which process was nearest, has most beside the heap, took longest; "" for one. */
-	char nearest_of[96], most_beside_of[96], slowest_of[96];
+	/* Which process was nearest, has most beside the heap; "" for one. */
+	char nearest_of[96], most_beside_of[96];
 };
 
 /*

@@ -86,8 +86,6 @@ static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 		double all = pin_figures[i].flags & PIN_PROPERTY ? summary.max : summary.sum;
 
 		verdict->figures[i] = summary.n ? cmd_whole(all) : -1;
-		if (i == CMD_SECONDS)
-			verdict->figures[i] = cmd_whole(summary.max * 1e9);
 	}
 	if (verdict->figures[CMD_LIVE_PEAK] >= 0)
 		verdict->figures[CMD_LIVE_PEAK] = cmd_whole(sum.most_live);
@@ -109,7 +107,6 @@ static void set_name(char *name, const struct cmd_job *job, struct cmd_text text
 /* What is of one process, and which it is. */
 static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict)
 {
-	struct cmd_summary seconds = cmd_job_summary(job, CMD_SECONDS);
 	int64_t figures[CMD_STORED], most = 0;
 
 	verdict->nearest.limit = -1;
@@ -141,8 +138,6 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 				 cmd_shortened(job->hosts[i].name, 60));
 		}
 	}
-	if (seconds.max > 0)
-		set_name(verdict->slowest_of, job, cmd_rank_name(seconds.largest));
 }
 
 static void print_answers(const struct cmd_job *job)
