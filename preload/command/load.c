@@ -303,11 +303,14 @@ static void read_identity(const json_t *report, struct cmd_rank *rank, json_t *t
 	rank->pid = number(report, "pid", 0, fault);
 	rank->parent = number(report, "parent", PIN_OPTIONAL, fault);
 	rank->leader = number(report, "leader", PIN_OPTIONAL, fault);
-	if (rank->leader < 0)
-		rank->leader = rank->parent < 0 ? rank->pid : rank->parent;
 	rank->is_launcher = rank->program && pin_is_launcher(rank->program);
 	rank->until = INFINITY;
 	rank->starttime = number(report, "starttime", PIN_OPTIONAL, fault);
+	rank->leader_since = number(report, "leader_starttime", PIN_OPTIONAL, fault);
+	if (rank->leader < 0) {
+		rank->leader = rank->parent < 0 ? rank->pid : rank->parent;
+		rank->leader_since = rank->parent < 0 ? rank->starttime : -1;
+	}
 	rank->is_killed = rank->trigger && !strcmp(rank->trigger, PIN_RUNNING_TRIGGER);
 	rank->elapsed = rank->lasted = number(report, "elapsed_s", PIN_IN_SECONDS, fault);
 	rank->job = text(job, "id", true, texts, fault) ?: "";

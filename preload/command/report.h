@@ -54,9 +54,9 @@ struct cmd_rank {
 	const char *job;				   /* its id, "" if it has none */
 	double started, starttime; /* since 1970, in seconds; in ticks since the boot; or -1 */
 	double pid, parent;	   /* doubles, so that numbers are read alike; -1: not forked */
-	double leader;		   /* the process that began the rank, or forked this one */
-	double rank, nranks;	   /* -1 outside an MPI job, and of whom job.c takes for none */
-	double elapsed;		   /* seconds, until the report or record was written */
+	double leader, leader_since; /* the process that began the rank, or forked this one */
+	double rank, nranks; /* -1 outside an MPI job, and of whom job.c takes for none */
+	double elapsed;	     /* seconds, until the report or record was written */
 	double figures[CMD_FIGURES]; /* -1 where the report has none */
 	double *requests; /* not served, by pin_reason, as far as it is known; or NULL */
 	struct cmd_site *sites;

@@ -45,17 +45,21 @@ static int compare_by_leader(const void *a, const void *b)
 
 	return strverscmp(one->host, other->host) ?: cmd_compare(one->leader, other->leader)
 	       ?: cmd_compare(one->rank, other->rank) ?: strcmp(one->job, other->job)
+	       ?: cmd_compare(one->leader_since, other->leader_since)
 	       ?: cmd_compare(one->started, other->started);
 }
 
-/* Who began a process lived then, though its record may be older. */
+/* Of who has begun a process it may not be known when that began; but it lived then, though its
+ * record may be older. */
 static bool is_of(const struct cmd_family *family, const struct cmd_rank *rank)
 {
 	const struct cmd_rank *first = family->ranks[0];
 
 	return first->host == rank->host && first->leader == rank->leader &&
 	       first->rank == rank->rank && first->job == rank->job &&
-	       (rank->leader != rank->pid || rank->started <= family->ended);
+	       (first->leader_since > 0
+			? first->leader_since == rank->leader_since
+			: rank->leader != rank->pid || rank->started <= family->ended);
 }
 
 /* Returns how many there are. */
@@ -121,7 +125,8 @@ static struct cmd_run *open_run(const struct cmd_job *job, const struct cmd_fami
 		struct cmd_run *run = &job->all_runs[i];
 		struct cmd_family *had;
 
-		if (!is_alike(run, family) || run->ended <= family->began)
+		if (!is_alike(run, family) || run->ended <= family->began ||
+		    run->began >= family->ended)
 			continue;
 		had = *holder(run, rank->rank);
 		if ((rank->is_launcher || !had || had->ended <= family->began) &&

@@ -19,7 +19,7 @@ PIN_WRITTEN_FIRST static struct {
 	uint64_t ns;	   /* of a clock that never goes back */
 	uint64_t time;	   /* since 1970, in nanoseconds */
 	uint64_t ticks;	   /* since the boot, when what executed this program began */
-	uint64_t family;   /* so, when the leader did */
+	uint64_t family;   /* so, when its leader did; 0: it is the leader */
 	pid_t pid, parent; /* 0: not forked */
 	pid_t leader;	   /* 0: this one */
 	bool is_minor;	   /* a forked child, or a helper */
@@ -98,6 +98,7 @@ static void take_time(void)
 void pin_process_begin_anew(void)
 {
 	began.parent = began.pid;
+	began.family = began.leader ? began.family : began.ticks;
 	began.leader = began.leader ? began.leader : began.pid;
 	began.is_minor = true;
 	began.pid = getpid();
@@ -174,6 +175,7 @@ void pin_process_identify(struct pin_report *report)
 	report->pid = getpid();
 	report->parent = began.parent;
 	report->leader = began.leader;
+	report->leader_ticks = began.family;
 	report->rank = number_or_none(pin_place_text(PIN_RANK));
 	report->nranks = number_or_none(pin_place_text(PIN_RANKS));
 	report->began_ns = began.ns;
