@@ -93,9 +93,6 @@ void cmd_hosts_find(struct cmd_job *job);
 /* Below 0 if, of two processes of a rank, the first is the rank. */
 int cmd_compare_use(const struct cmd_rank *a, const struct cmd_rank *b);
 
-/* Adds up sites with equal stacks, and sorts them, largest first. Returns how many are left. */
-size_t cmd_sites_add(struct cmd_site *sites, size_t n);
-
 /* Merges the sites of all ranks, and changes those of the ranks. */
 void cmd_sites_merge(struct cmd_job *job);
 
@@ -120,9 +117,6 @@ void cmd_json_print(const struct cmd_job *job);
 
 /* The phase of this name among n; NULL if none is. */
 struct cmd_phase *cmd_phase_find(struct cmd_phase *phases, size_t n, const char *name);
-
-/* Of a site, up to the end of the line. */
-void cmd_stack_print(const char *stack);
 
 /* What is drawn, for preload/command/plot.gp. Returns false if no report has a timeline. */
 bool cmd_plot_table(const struct cmd_job *job, FILE *out);

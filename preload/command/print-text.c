@@ -451,7 +451,7 @@ static void print_phases(const struct cmd_job *job)
 /* --- sites --------------------------------------------------------------------- */
 
 /* Of a place, "/path/to/MODULE+0xOFFSET", only the last part. */
-void cmd_stack_print(const char *stack)
+static void print_stack(const char *stack)
 {
 	stack = *stack ? stack : "(unknown)\n";
 	for (const char *frame = stack, *end; *frame; frame = end + 1) {
@@ -484,7 +484,7 @@ static void print_sites(const struct cmd_job *job, size_t most)
 
 		printf("  %10s  %6zu rank%-1s  ", CMD_SIZE(site->bytes), site->n_ranks,
 		       site->n_ranks == 1 ? "" : "s");
-		cmd_stack_print(site->stack);
+		print_stack(site->stack);
 	}
 }
 
