@@ -308,7 +308,7 @@ while not os.path.exists('../go'): time.sleep(0.001)" 2>> ../said 3>&- &
 	[ "$(jq -r .program out*.json | sed 's/[0-9.]*$//' | xargs)" = 'bash python' ]
 	rm out*.json
 	# A rank is no helper of what has started it, which is none.
-	preloaded PINALLOC_REPORT="%r.json" bash -c "PMI_RANK=3 '$grow' 1; true"
+	preloaded PINALLOC_REPORT="%r.json" A_PMI_RANK=3 bash -c "PMI_RANK=3 '$grow' 1; true"
 	preloaded PINALLOC_REPORT="%r.json" PMI_RANK=4 bash -c "'$grow' 1; true"
 	[ "$(jq -r .program 3.json none.json 4.json | xargs)" = 'grow bash bash' ]
 }

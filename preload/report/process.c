@@ -29,11 +29,12 @@ PIN_WRITTEN_FIRST static struct {
 
 PIN_WRITTEN_FIRST bool pin_report_wanted;
 
-/* Whether a file of a process in /proc has so many bytes; false if it may not be read. */
+/* Whether a file of a process in /proc has so many bytes, of which the first may be a zero
+ * before its beginning; false if it may not be read. */
 static bool has(pid_t pid, const char *name, const char *text, size_t length)
 {
 	char path[64], buf[1024];
-	size_t matched = 0;
+	size_t matched = !*text;
 	long n;
 	int fd;
 
@@ -67,9 +68,10 @@ static void find_leader(void)
 	size_t n = 0;
 
 	if (variable)
-		n = pin_format(rank, sizeof rank, "%s=%s", variable, pin_environment(variable));
+		n = pin_format(rank + 1, sizeof rank - 1, "%s=%s", variable,
+			       pin_environment(variable));
 	for (pid_t pid = getppid(); pid && has(pid, "maps", library, sizeof library - 1) &&
-				    (n ? has(pid, "environ", rank, n + 1) : !began.is_beside);
+				    (n ? has(pid, "environ", rank, n + 2) : !began.is_beside);
 	     pid = (pid_t)pin_running_field(pid, PIN_RUNNING_PARENT)) {
 		began.is_minor = true;
 		began.is_beside |= !is_of_launcher(pid);
