@@ -252,8 +252,11 @@ static void answer_beside(const struct pin_verdict *verdict, struct answer *answ
 	int64_t sum = pin_verdict_beside(verdict->figures);
 	int64_t peak = verdict->figures[PIN_FIGURE_RSS_PEAK];
 
-	if (sum < 0)
+	if (sum < 0) {
+		add(answer, verdict->is_bound ? "  Beside the heap%s: not known.\n" : "",
+		    plural((int64_t)verdict->n_processes));
 		return;
+	}
 	add(answer, "  Beside the heap%s%s: %s in memory",
 	    plural((int64_t)verdict->n_processes),
 	    verdict->is_bound ? ", as far as it is known" : "", SIZE(sum));
