@@ -77,10 +77,10 @@ static double others_part(struct cmd_rank *const *ranks, size_t n, const struct 
 }
 
 /*
- * How much of the heap it touched: of a record what was in memory then, and what was in use at
- * the peak, which it may have touched since. What it had beside the heap is known for its peak
- * alone. A child has only what it has written, and its parent the rest; a record of a child
- * that has gone does not say how much that is.
+ * How much of the heap it touched: of a record what was in memory then, without what others
+ * have, too, and what was in use at the peak, which it may have touched since. What it had
+ * beside the heap is known for its peak alone. A child has only what it has written, and its
+ * parent the rest; a record of a child that has gone does not say how much that is.
  */
 static void find_memory(struct cmd_rank *rank, double part)
 {
@@ -90,6 +90,8 @@ static void find_memory(struct cmd_rank *rank, double part)
 
 	if (figures[CMD_IN_HEAP] >= 0)
 		own = fmin(own, figures[CMD_IN_HEAP]);
+	else if (figures[CMD_PSS] >= 0 && rank->parent < 0 && !rank->has_forked)
+		own -= figures[CMD_RSS] - figures[CMD_PSS];
 	rank->touched = fmax(own, figures[CMD_LIVE_PEAK]);
 	all = fmax(figures[CMD_RSS_PEAK] - fmin(figures[CMD_MAPPED], rank->touched),
 		   common(rank));
