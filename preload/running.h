@@ -31,21 +31,37 @@ struct pin_running_part {
 	(offsetof(struct pin_running_part, text) + (n_bytes) + sizeof(uint64_t))
 #define PIN_RUNNING_MOST (sizeof(struct pin_running_part) - PIN_RUNNING_BYTES(0))
 
-/*
- * When a process that runs began, or what executed its program did, in ticks since the boot:
- * the 22nd field, of which the second, a name in parentheses, may hold anything. 0 if it has
- * ended.
- */
-static inline uint64_t pin_running_since(int pid)
+/* Of a process that runs: who started it; when it began, or what executed its program did, in
+ * ticks since the boot. */
+enum pin_running_fields { PIN_RUNNING_PARENT = 4, PIN_RUNNING_SINCE = 22 };
+
+/* By its name: shells, and what has the rank of what it starts, which is what counts. */
+static inline bool pin_is_launcher(const char *program)
+{
+	static const char names[] = " bash busybox csh dash fish ksh mksh sh tcsh zsh env gdb "
+				    "lldb ltrace nice numactl "
+				    "perf stdbuf strace taskset time timeout aprun "
+				    "hydra_bstrap_proxy hydra_pmi_proxy "
+				    "jsrun mpiexec mpiexec.hydra mpirun orted orterun prted "
+				    "prterun prun srun torchrun ";
+	char word[40];
+
+	pin_format(word, sizeof word, " %s ", program);
+	return strstr(names, word);
+}
+
+/* These are fields of which the second, a name in parentheses, may hold anything. 0 if the
+ * process has ended. */
+static inline uint64_t pin_running_field(int pid, int wanted)
 {
 	char path[64], text[1024], *p;
-	uint64_t ticks = 0;
+	uint64_t n = 0;
 
 	pin_format(path, sizeof path, "/proc/%d/stat", pid);
 	p = pin_io_read(path, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
-	for (int field = 2; p && field < 22 && !strchr("ZX", p[2]); field++)
+	for (int field = 2; p && field < wanted && !strchr("ZX", p[2]); field++)
 		p = strchr(p + 1, ' ');
 	while (p && *++p >= '0' && *p <= '9')
-		ticks = ticks * 10 + (uint64_t)(*p - '0');
-	return ticks;
+		n = n * 10 + (uint64_t)(*p - '0');
+	return n;
 }

@@ -78,7 +78,6 @@ static void answer_served(const struct pin_verdict *verdict, struct answer *answ
 	int64_t foreign = verdict->reasons[PIN_FOREIGN] + verdict->reasons[PIN_DMABUF];
 	int64_t missed = verdict->figures[PIN_FIGURE_PASSED] - foreign;
 	int64_t created = verdict->figures[PIN_FIGURE_CREATED];
-	int64_t ms = verdict->figures[PIN_FIGURE_SECONDS] / 1000000;
 	enum pin_reason why = main_reason(verdict);
 
 	add(answer, "  Registrations of heap memory: ");
@@ -90,9 +89,6 @@ static void answer_served(const struct pin_verdict *verdict, struct answer *answ
 		add(answer, "all %ld served", served);
 	if (created)
 		add(answer, ", from %ld memory region%s", created, plural(created));
-	if (created && *verdict->slowest_of)
-		add(answer, " (%s spent most time in them: %ld.%03ld s)", verdict->slowest_of,
-		    ms / 1000, ms % 1000);
 	if (foreign)
 		add(answer, "; %ld requests for other memory went to libibverbs", foreign);
 	add(answer, ".\n");
@@ -222,7 +218,7 @@ int64_t pin_verdict_beside(const int64_t *figures)
 {
 	int64_t sum = 0;
 
-	if (figures[PIN_FIGURE_IN_HEAP] < 0)
+	if (figures[PIN_FIGURE_IN_HEAP] < 0 || figures[PIN_FIGURE_IN_ANONYMOUS] < 0)
 		return -1;
 	for (int i = PIN_FIGURE_IN_ANONYMOUS; i <= PIN_FIGURE_IN_HUGETLB; i++)
 		sum += figures[i] > 0 ? figures[i] : 0;
@@ -247,42 +243,24 @@ static void add_kinds(const struct pin_verdict *verdict, int64_t sum, struct ans
 	add(answer, *before == ',' ? ")" : "");
 }
 
-/* The heap's pages stay, so it had no more at the peak than it has. */
-int64_t pin_verdict_unmapped(const int64_t *figures)
-{
-	int64_t beside = pin_verdict_beside(figures);
-	int64_t n = figures[PIN_FIGURE_RSS_PEAK] - figures[PIN_FIGURE_IN_HEAP] - beside;
-
-	return beside >= 0 && n >= NOTABLE ? n : 0;
-}
-
-static void add_peak(const struct pin_verdict *verdict, struct answer *answer)
-{
-	const char *whose = verdict->n_processes > 1 ? verdict->peak_of : "the process";
-	int64_t peak = verdict->peak, heap = verdict->heap_at_peak;
-
-	if (verdict->n_processes == 1 && pin_verdict_unmapped(verdict->figures)) {
-		peak = verdict->figures[PIN_FIGURE_RSS_PEAK];
-		heap = verdict->figures[PIN_FIGURE_IN_HEAP];
-	}
-	if (peak)
-		add(answer, ". At its peak %s had %s in memory, at most %s of that heap", whose,
-		    SIZE(peak), SIZE(heap));
-}
-
 static void answer_beside(const struct pin_verdict *verdict, struct answer *answer)
 {
 	int64_t sum = pin_verdict_beside(verdict->figures);
+	int64_t peak = verdict->figures[PIN_FIGURE_RSS_PEAK];
 
-	if (sum < 0)
+	if (sum < 0) {
+		add(answer, verdict->is_bound ? "  Beside the heap%s: not known.\n" : "",
+		    plural((int64_t)verdict->n_processes));
 		return;
+	}
 	add(answer, "  Beside the heap%s%s: %s in memory",
 	    plural((int64_t)verdict->n_processes),
 	    verdict->is_bound ? ", as far as it is known" : "", SIZE(sum));
 	add_kinds(verdict, sum, answer);
 	if (*verdict->most_beside_of)
 		add(answer, "; most in %s", verdict->most_beside_of);
-	add_peak(verdict, answer);
+	if (verdict->n_processes == 1 && peak >= 0)
+		add(answer, "; at its peak the process had %s, with its heap", SIZE(peak));
 	add(answer, ".\n");
 }
 

@@ -31,17 +31,14 @@ struct pin_limit_use {
 
 struct pin_verdict {
 	size_t n_processes;
-	int64_t figures[PIN_FIGURES]; /* sums, of SECONDS and properties the most; -1: none */
+	int64_t figures[PIN_FIGURES]; /* sums, of properties the most; -1: none */
 	int64_t reasons[PIN_REASONS]; /* requests by what became of them */
 	/* What the heaps held beyond what was in use, in the mean over time; -1: not known. */
 	int64_t mean_beyond;
 	bool is_bound; /* of some process it is not known how much of the heap it touched */
 	struct pin_limit_use nearest; /* of all processes; limit -1: none is known */
-	/* Of several processes, the peak of the one that had unmapped most, and its heap. */
-	int64_t peak, heap_at_peak;
-	/* Which process was nearest, has most beside the heap, had unmapped most, took longest;
-	 * "" for one alone. */
-	char nearest_of[96], most_beside_of[96], peak_of[96], slowest_of[96];
+	/* Which process was nearest, has most beside the heap; "" for one. */
+	char nearest_of[96], most_beside_of[96];
 };
 
 /*
@@ -53,9 +50,6 @@ bool pin_limit_is_nearer(struct pin_limit_use a, struct pin_limit_use b);
 
 /* Bytes in memory beside the heap; -1 if that is not known. */
 int64_t pin_verdict_beside(const int64_t *figures);
-
-/* Bytes beside the heap that were in memory at the process's peak only; 0 if they are few. */
-int64_t pin_verdict_unmapped(const int64_t *figures);
 
 /*
  * Puts answer i, of PIN_VERDICT_ANSWERS, into text: one line or two, each with its end, or

@@ -31,6 +31,6 @@ plotted() {
 	"$pinalloc" report --json --plot "plot.$1" job > /dev/null
 }
 
-@test "--plot draws what ranks and nodes have over time, or says why it cannot" {
+@test "--plot draws what ranks have over time, or says why it cannot" {
 	transcript plot
 }

@@ -51,7 +51,7 @@ load job
 	done
 	run -0 --separate-stderr report
 	[ -z "$stderr" ]
-	[[ "$output" == "pinalloc: grow, 3 ranks on 1 host, "*"The largest heap is that of rank 2 on $(uname -n): "* ]]
+	[[ "$output" == "pinalloc: grow, 3 ranks on 1 host, "*" 2  $(uname -n)"* ]]
 	[ "$(merged .totals.memory.mapped_bytes)" -eq "$(
 		jq -s '[.[].memory.mapped_bytes] | add' job/*.json)" ]
 }

@@ -21,20 +21,19 @@ struct cmd_host {
 	const struct cmd_rank *tightest; /* nearest to its limit on locked memory; or NULL */
 };
 
-/* What a launcher started at once, under one id. A job may have several runs. */
+/* What a launcher started at once. A job may have several runs. */
 struct cmd_run {
-	const char *id;	     /* "" if it has none */
-	size_t number;	     /* in the order of their beginnings */
-	double began, ended; /* since 1970, in seconds, as far as it is known; or -1 */
-	/*
-	 * All that is known are records of processes that have gone; it is of the job; the job
-	 * has steps of it; the job has no other run.
-	 */
-	bool is_killed, is_kept, is_beside, is_alone;
+	const char *id, *name;	/* "" if it has none; what tells it from others of the job */
+	const char *program;	/* of its first rank */
+	size_t number;		/* in the order of their beginnings */
+	double began, ended;	/* since 1970, in seconds, as far as it is known; or -1 */
+	bool is_kept, is_alone; /* it is of the job; the job has no other run */
 	struct cmd_group group;
 	size_t n_ranks, n_missing; /* those that left a report, and others */
-	double nranks;		   /* the largest number its reports give, or -1 */
+	double nranks;		   /* by its reports, or -1 */
 	long *missing;
+	struct cmd_family **holders; /* who had a rank last (runs.c) */
+	size_t n_holders;
 };
 
 struct cmd_skipped {
@@ -48,9 +47,9 @@ struct cmd_job {
 	size_t n_runs;
 	/*
 	 * Ranks by run and number, then those without one, by host and process, and last what
-	 * forked. The first so many are the job: its ranks, or all processes if none has a
-	 * rank. The others, such as the launcher and what a rank started, count only in the
-	 * sums of their host; what a rank forked, also in its tree.
+	 * is under others. The first so many are the job: its ranks, or all processes if none
+	 * has a rank. The others, such as the launcher and what a rank started, count only in
+	 * the sums of their host; what a rank started, also in its tree.
 	 */
 	struct cmd_rank **ranks;
 	size_t n_ranks, n_main;
@@ -83,8 +82,15 @@ void cmd_job_add(struct cmd_job *job, const char *path);
  */
 bool cmd_job_merge(struct cmd_job *job);
 
-/* Adds up sites with equal stacks, and sorts them, largest first. Returns how many are left. */
-size_t cmd_sites_add(struct cmd_site *sites, size_t n);
+/* Leaves out the processes of runs that are not wanted; false if none is. They have to be
+ * sorted by process (runs.c). */
+bool cmd_runs_keep(struct cmd_job *job);
+
+/* Finds the hosts of processes that are sorted by process (hosts.c). */
+void cmd_hosts_find(struct cmd_job *job);
+
+/* Below 0 if, of two processes of a rank, the first is the rank. */
+int cmd_compare_use(const struct cmd_rank *a, const struct cmd_rank *b);
 
 /* Merges the sites of all ranks, and changes those of the ranks. */
 void cmd_sites_merge(struct cmd_job *job);
@@ -110,9 +116,6 @@ void cmd_json_print(const struct cmd_job *job);
 
 /* The phase of this name among n; NULL if none is. */
 struct cmd_phase *cmd_phase_find(struct cmd_phase *phases, size_t n, const char *name);
-
-/* Of a site, up to the end of the line. */
-void cmd_stack_print(const char *stack);
 
 /* What is drawn, for preload/command/plot.gp. Returns false if no report has a timeline. */
 bool cmd_plot_table(const struct cmd_job *job, FILE *out);

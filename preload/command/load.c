@@ -252,7 +252,7 @@ static void check(const json_t *report, const struct cmd_rank *rank, struct cmd_
 {
 	json_int_t schema = json_integer_value(json_object_get(report, "schema"));
 
-	if (json_object_get(report, "kind") || schema < 2 || schema > 3)
+	if (schema < 2 || schema > 3)
 		wrong(fault, "is no report of one process in schema 2 or 3, which this "
 			     "pinalloc reads");
 	if (rank->rank > CMD_MOST_RANKS || rank->nranks > CMD_MOST_RANKS ||
@@ -270,15 +270,14 @@ static double in_memory(const struct cmd_rank *rank, const char *file, const cha
 	return kib == SIZE_MAX ? -1 : (double)kib * 1024;
 }
 
-/* The process of a record may be there, on this host with that start time. Then it may have
- * touched more since. */
-static void read_running(struct cmd_rank *rank)
+void cmd_rank_look(struct cmd_rank *rank)
 {
 	char host[HOST_NAME_MAX + 1] = "";
 
 	gethostname(host, sizeof host - 1);
 	if (!rank->is_killed || strcmp(rank->host ?: "", host) || rank->starttime <= 0 ||
-	    rank->pid > INT_MAX || (double)pin_running_since((int)rank->pid) != rank->starttime)
+	    rank->pid > INT_MAX ||
+	    (double)pin_running_field((int)rank->pid, PIN_RUNNING_SINCE) != rank->starttime)
 		return;
 	rank->is_killed = false;
 	rank->goes_on = "still runs";
@@ -296,12 +295,22 @@ static void read_identity(const json_t *report, struct cmd_rank *rank, json_t *t
 {
 	const json_t *job = find(report, "job", JSON_OBJECT, true, fault);
 
+	if (json_object_get(report, "kind"))
+		wrong(fault, "is a merged report, not one of a process");
 	rank->host = text(report, "host", false, texts, fault);
 	rank->program = text(report, "program", false, texts, fault);
 	rank->trigger = text(report, "trigger", true, texts, fault);
 	rank->pid = number(report, "pid", 0, fault);
 	rank->parent = number(report, "parent", PIN_OPTIONAL, fault);
+	rank->leader = number(report, "leader", PIN_OPTIONAL, fault);
+	rank->is_launcher = rank->program && pin_is_launcher(rank->program);
+	rank->until = INFINITY;
 	rank->starttime = number(report, "starttime", PIN_OPTIONAL, fault);
+	rank->leader_since = number(report, "leader_starttime", PIN_OPTIONAL, fault);
+	if (rank->leader < 0) {
+		rank->leader = rank->parent < 0 ? rank->pid : rank->parent;
+		rank->leader_since = rank->parent < 0 ? rank->starttime : -1;
+	}
 	rank->is_killed = rank->trigger && !strcmp(rank->trigger, PIN_RUNNING_TRIGGER);
 	rank->elapsed = rank->lasted = number(report, "elapsed_s", PIN_IN_SECONDS, fault);
 	rank->job = text(job, "id", true, texts, fault) ?: "";
@@ -332,7 +341,6 @@ struct cmd_rank *cmd_rank_load(const char *file, json_t *texts, struct cmd_fault
 		read_sites(report, rank, texts, fault);
 		read_samples(report, rank, fault);
 		read_phases(report, rank, texts, fault);
-		read_running(rank);
 	}
 	json_decref(report);
 	if (in)

@@ -75,7 +75,8 @@ static int compare_sizes(const void *a, const void *b)
 	return cmd_compare(other->bytes, one->bytes) ?: strcmp(one->stack, other->stack);
 }
 
-size_t cmd_sites_add(struct cmd_site *sites, size_t n)
+/* Adds up sites with equal stacks, and sorts them, largest first. Returns how many are left. */
+static size_t add_up(struct cmd_site *sites, size_t n)
 {
 	size_t last = 0;
 
@@ -109,7 +110,7 @@ static void append_sites(struct cmd_job *job, struct cmd_rank *rank)
 
 	for (size_t i = 0; i < rank->n_sites && job->is_for_people; i++)
 		rank->sites[i].stack = own_frames(job->texts, rank->sites[i].stack);
-	n = cmd_sites_add(rank->sites, rank->n_sites);
+	n = add_up(rank->sites, rank->n_sites);
 	for (size_t i = 0; i < n; i++)
 		rank->sites[i].n_ranks = 1;
 	append(&job->sites, &job->n_sites, rank->sites, n);
@@ -133,5 +134,5 @@ void cmd_sites_merge(struct cmd_job *job)
 		if (rank->sites_kind && !strcmp(job->sites_kind, rank->sites_kind))
 			append_sites(job, rank);
 	}
-	job->n_sites = cmd_sites_add(job->sites, job->n_sites);
+	job->n_sites = add_up(job->sites, job->n_sites);
 }

@@ -23,16 +23,11 @@
 #define HOST  28
 #define WIDTH 80
 
-/* Parts of the time, and of memory, that can be told apart. */
-#define GRID 240
-
 /* A rank that has a timeline. */
 struct curve {
 	const struct cmd_rank *rank;
 	double start, peak, at; /* seconds, bytes in use, seconds */
-	size_t n_alike;		/* others that cannot be told from it, and are not drawn */
 	const char *which;	/* of many */
-	double drawn[GRID + 1];
 };
 
 struct plot {
@@ -123,71 +118,6 @@ static void print_phases(const struct cmd_job *job, FILE *out)
 			CMD_SHORTENED(job->phases[i].name, WIDTH));
 }
 
-/* The fullest of those that have several processes; or NULL. */
-static const struct cmd_host *fullest_host(const struct cmd_job *job)
-{
-	const struct cmd_host *fullest = NULL;
-
-	for (size_t i = 0; i < job->n_hosts; i++)
-		if (job->hosts[i].group.n > 1 &&
-		    (!fullest ||
-		     job->hosts[i].figures[CMD_RSS_PEAK] > fullest->figures[CMD_RSS_PEAK]))
-			fullest = &job->hosts[i];
-	return fullest;
-}
-
-/* Of the sum only what can be told apart: points that are so far from each other, or higher. */
-struct points {
-	FILE *out;
-	double step, rise;
-	struct cmd_moment last, now; /* the last point, and moment */
-};
-
-static void add_point(struct points *points)
-{
-	points->last = points->now;
-	fprintf(points->out, "%.6f\t%.0f\t%.0f\t%.0f\n", points->now.time, points->now.live,
-		points->now.held, points->now.resident);
-}
-
-static void add_moment(const struct cmd_moment *now, void *arg)
-{
-	struct points *points = arg;
-	bool is_far = now->time >= points->last.time + points->step;
-
-	if (is_far)
-		add_point(points);
-	points->now = *now;
-	if (is_far || now->live > points->last.live + points->rise ||
-	    now->resident > points->last.resident + points->rise)
-		add_point(points);
-}
-
-/* The least of the limits, and what it is of; then the sum. */
-static void print_sum(const struct cmd_job *job, FILE *out)
-{
-	const struct cmd_host *host = fullest_host(job);
-	struct points points = {.out = out};
-	double ram, group;
-
-	fprintf(out, host ? "\n\n" : "\n\n-1\t\t\n");
-	if (!host)
-		return;
-	points.step = host->group.sum.last.time / GRID;
-	points.rise = host->group.sum.most_resident / GRID;
-	ram = host->figures[CMD_RAM];
-	group = host->figures[CMD_CGROUP_LIMIT];
-	if (group <= 0 || (ram > 0 && ram <= group))
-		group = -1;
-	fprintf(out, "%.0f\t%s: sum of %s, at most %s in use\t%s, %s\n",
-		group > 0 ? group : ram, CMD_SHORTENED(host->name, TITLE),
-		CMD_COUNTED(host->group.n, "process"), CMD_SIZE(host->group.sum.most_live.live),
-		CMD_SIZE(group > 0 ? group : ram),
-		group > 0 ? "limit of the control group" : "the machine's memory");
-	cmd_sum_walk(host->group.ranks, host->group.n, job->started, add_moment, &points);
-	add_point(&points);
-}
-
 /* In steps: until the next sample memory in use changes only a little. */
 static void print_line(const struct curve *curve, FILE *out)
 {
@@ -216,7 +146,6 @@ bool cmd_plot_table(const struct cmd_job *job, FILE *out)
 				plot.curves[i].peak, i);
 		print_killed(job, out);
 		print_phases(job, out);
-		print_sum(job, out);
 		for (size_t i = 0; i < plot.n_lines; i++)
 			print_line(&plot.curves[i], out);
 	}

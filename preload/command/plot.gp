@@ -8,9 +8,7 @@
 #   1  of each line drawn: time and amount of its peak, number of the line
 #   2  of each rank that was killed: time and amount when it was last seen, and the name of the first
 #   3  of each phase: when it began first and ended last, its number, its name
-#   4  limit of the node with the most in memory (-1: none), title and name of the limit; then, if it has several
-#      processes, time and sums of what they have: in use, heap in memory, all in memory
-#   5… of each line drawn: its name in the second column; then time, in use, heap
+#   4… of each line drawn: its name in the second column; then time, in use, heap
 
 table = ARG1
 is_text = ARG2 eq "txt"
@@ -24,13 +22,9 @@ most = 0
 stats table index 1 using 2 nooutput name "peak"
 if (peak_max > most) { most = peak_max }
 do for [i = 0:lines - 1] {
-	stats table index 5 + i using 3 every ::1 nooutput name "heap"
+	stats table index 4 + i using 3 every ::1 nooutput name "heap"
 	if (heap_max > most) { most = heap_max }
 }
-stats table index 4 every ::::0 using (limit = column(1), sum_title = strcol(2), limit_name = strcol(3), 1) nooutput
-stats table index 4 using 1 nooutput name "total"
-is_sum = total_records > 1
-if (is_sum) { stats table index 4 using 4 every ::1 nooutput name "total" }
 names = "KiB MiB GiB TiB"
 power(bytes) = bytes < 1024**2 ? 1 : bytes < 1024**3 ? 2 : bytes < 1024**4 ? 3 : 4
 unit = 1024.0**power(most)
@@ -45,12 +39,12 @@ cut(name, width) = width < 5 ? '' : strlen(name) > width ? substr(name, 1, width
 label(began, ended, name) = cut(name, int((ended - began) / end * (is_text ? 55 : 90)))
 
 if (is_text) {
-	set terminal dumb mono size 100,26 * (1 + is_sum) noenhanced
+	set terminal dumb mono size 100,26 noenhanced
 	set border 3
 	set tics nomirror
 	set key outside right top Left reverse samplen 2
 } else {
-	set terminal svg size 1280,520 * (1 + is_sum) noenhanced font 'Helvetica,15' background '#ffffff'
+	set terminal svg size 1280,520 noenhanced font 'Helvetica,15' background '#ffffff'
 	set border 3 lc rgb '#555555'
 	set tics nomirror out textcolor rgb '#222222'
 	set grid ytics lt 1 lw 0.6 lc rgb '#dddddd'
@@ -60,7 +54,6 @@ if (is_text) {
 	# Names of ranks that were killed can be read on top of lines.
 	set style textbox opaque noborder fillcolor rgb '#ffffff' margins 0.5,0.5
 }
-if (is_sum) { set multiplot layout 2, 1 }
 set title title offset 0,0.3 font ',17'
 set xlabel axis
 set ylabel 'memory, '.word(names, power(most))
@@ -85,8 +78,8 @@ dead = killed_records > 1 ? 'killed or _exit, when last seen' : ''
 shaded = phases_records > 1 ? 'phase, first to last' : ''
 
 if (is_text) {
-	plot for [i = 0:lines - 1] table index 5 + i using ($1 * second):($3 / unit) with steps lt 0 notitle, \
-		for [i = 0:lines - 1] '' index 5 + i using ($1 * second):($2 / unit) with steps lt i + 1 title columnheader(2), \
+	plot for [i = 0:lines - 1] table index 4 + i using ($1 * second):($3 / unit) with steps lt 0 notitle, \
+		for [i = 0:lines - 1] '' index 4 + i using ($1 * second):($2 / unit) with steps lt i + 1 title columnheader(2), \
 		'' index 1 using ($1 * second):($2 / unit) with points pt 'O' title 'peak in use', \
 		'' index 2 using ($1 * second):($2 / unit) with points pt 'X' title dead, \
 		'' index 3 using ($1 * second):(row($3)):(label($1, $2, strcol(4)) eq '' ? '' : '|'.label($1, $2, strcol(4))) with labels left notitle, \
@@ -94,8 +87,8 @@ if (is_text) {
 } else {
 	plot table index 3 using (($1 + $2) / 2 * second):(top / 2):($1 * second):($2 * second):(0):(top):(shade($3)) \
 			with boxxyerror fs solid noborder fc rgb variable notitle, \
-		for [i = 0:lines - 1] '' index 5 + i using ($1 * second):(beside(i, $3)) with steps lw 1.4 lc rgb light(colour(i)) notitle, \
-		for [i = 0:lines - 1] '' index 5 + i using ($1 * second):(beside(i, $2)) with steps lw 2 lc rgb colour(i) \
+		for [i = 0:lines - 1] '' index 4 + i using ($1 * second):(beside(i, $3)) with steps lw 1.4 lc rgb light(colour(i)) notitle, \
+		for [i = 0:lines - 1] '' index 4 + i using ($1 * second):(beside(i, $2)) with steps lw 2 lc rgb colour(i) \
 			title columnheader(2), \
 		'' index 1 using ($1 * second):(beside($3, $2)):(colour($3)) with points pt 7 ps 0.7 lc rgb variable notitle, \
 		keyentry with points pt 7 ps 0.7 lc rgb '#555555' title 'peak in use (as above)', \
@@ -104,30 +97,4 @@ if (is_text) {
 		'' index 3 using ($1 * second):(row($3)):(label($1, $2, strcol(4))) with labels left offset 0.3,0 font ',12' notitle, \
 		'' index 2 using ($1 * second):($2 / unit) with points pt 2 ps 1.1 lw 2.5 lc rgb '#000000' title dead, \
 		'' index 2 using ($1 * second):($2 / unit):(strcol(3)) with labels boxed offset 0,1 font ',11' notitle
-}
-
-# A limit that is far away would make the sum flat.
-if (is_sum) {
-	unit = 1024.0**power(total_max)
-	set title sum_title
-	set ylabel 'memory, '.word(names, power(total_max))
-	if (is_text) { set format y '%g '.word(names, power(total_max)) }
-	is_near = limit > 0 && limit < 3 * total_max
-	top = (is_near && limit > total_max ? limit : total_max) / unit * 1.05
-	set yrange [0:top]
-	limit_title = limit > 0 ? (is_near ? '' : 'above: ').limit_name : ''
-	if (is_text) {
-		plot table index 4 using ($1 * second):($4 / unit) every ::1 with steps lt 0 title 'in memory, at most', \
-			'' index 4 using ($1 * second):($3 / unit) every ::1 with steps lt 2 title 'heap in memory', \
-			'' index 4 using ($1 * second):($2 / unit) every ::1 with steps lt 1 title 'in use', \
-			is_near ? limit / unit : NaN with lines lt 3 title limit_title
-	} else {
-		plot table index 3 using (($1 + $2) / 2 * second):(top / 2):($1 * second):($2 * second):(0):(top):(shade($3)) \
-				with boxxyerror fs solid noborder fc rgb variable notitle, \
-			'' index 4 using ($1 * second):($4 / unit) every ::1 with steps lw 1.4 lc rgb '#bbbbbb' title 'in memory, at most', \
-			'' index 4 using ($1 * second):($3 / unit) every ::1 with steps lw 1.4 lc rgb '#777777' title 'heap in memory', \
-			'' index 4 using ($1 * second):($2 / unit) every ::1 with steps lw 2 lc rgb colours[1] title 'in use', \
-			is_near ? limit / unit : NaN with lines lw 1.4 dt 2 lc rgb '#d55e00' title limit_title
-	}
-	unset multiplot
 }

@@ -35,26 +35,6 @@ static void set_figures(json_t *object, const double *figures)
 		set_figure(object, i, figures[i]);
 }
 
-static json_t *phase_list(const struct cmd_phase *phases, size_t n)
-{
-	json_t *list = json_array(), *object;
-
-	for (size_t i = 0; i < n; i++) {
-		json_array_append_new(list,
-				      object = json_pack("{s:s}", "name", phases[i].name));
-		for (int k = 0; k < PIN_PHASE_FIGURES; k++)
-			json_object_set_new(object, pin_phase_keys[k], number(phases[i].of[k]));
-		if (phases[i].whose)
-			json_object_update_new(
-				object,
-				json_pack("{s:o,s:o,s:o}", "ranks",
-					  number((double)phases[i].n_ranks),
-					  "largest_peak_bytes", number(phases[i].largest),
-					  "largest_rank", number(phases[i].whose->rank)));
-	}
-	return list;
-}
-
 static json_t *rank_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_rank *rank = job->ranks[i];
@@ -65,10 +45,9 @@ static json_t *rank_object(const struct cmd_job *job, size_t i)
 				   number(rank->parent), "program", rank->program, "file",
 				   rank->file, "elapsed_s", number(rank->elapsed), "trigger",
 				   rank->goes_on ?: rank->trigger, "tree_peak_bytes",
-				   number(tree && !rank->under ? tree->sum.most_live.live : 0));
+				   number(tree && !rank->under ? tree->sum.most_live : 0));
 
 	set_figures(object, rank->figures);
-	json_object_set_new(object, "phases", phase_list(rank->phases, rank->n_phases));
 	return object;
 }
 
@@ -79,7 +58,7 @@ static json_t *run_object(const struct cmd_job *job, size_t i)
 	return json_pack("{s:s?,s:o,s:o,s:o,s:o,s:o}", "id", *run->id ? run->id : NULL,
 			 "started", number(run->began), "ranks", number((double)run->n_ranks),
 			 "nranks", number(run->nranks), "live_peak_bytes",
-			 number(run->group.sum.most_live.live), "rss_peak_bytes",
+			 number(run->group.sum.most_live), "rss_peak_bytes",
 			 number(run->group.sum.most_resident));
 }
 
@@ -108,6 +87,19 @@ static json_t *site_object(const struct cmd_job *job, size_t i)
 	return json_pack("{s:o,s:o,s:o,s:o}", "bytes", number(site->bytes), "count",
 			 number(site->count), "ranks", number((double)site->n_ranks), "stack",
 			 stack);
+}
+
+static json_t *phase_object(const struct cmd_job *job, size_t i)
+{
+	const struct cmd_phase *phase = &job->phases[i];
+	json_t *object = json_pack("{s:s,s:o,s:o,s:o}", "name", phase->name, "ranks",
+				   number((double)phase->n_ranks), "largest_peak_bytes",
+				   number(phase->largest), "largest_rank",
+				   number(phase->whose->rank));
+
+	for (int k = 0; k < PIN_PHASE_FIGURES; k++)
+		json_object_set_new(object, pin_phase_keys[k], number(phase->of[k]));
+	return object;
 }
 
 static json_t *skipped_object(const struct cmd_job *job, size_t i)
@@ -182,6 +174,6 @@ void cmd_json_print(const struct cmd_job *job)
 	print_list("ranks", job, job->n_ranks, rank_object);
 	print(",\"peak_sites_kind\":", json_pack("s?", job->sites_kind));
 	print_list("peak_sites", job, job->n_sites, site_object);
-	print(",\"phases\":", phase_list(job->phases, job->n_phases));
+	print_list("phases", job, job->n_phases, phase_object);
 	puts("}");
 }

@@ -86,14 +86,12 @@ static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 		double all = pin_figures[i].flags & PIN_PROPERTY ? summary.max : summary.sum;
 
 		verdict->figures[i] = summary.n ? cmd_whole(all) : -1;
-		if (i == CMD_SECONDS)
-			verdict->figures[i] = cmd_whole(summary.max * 1e9);
 	}
 	if (verdict->figures[CMD_LIVE_PEAK] >= 0)
-		verdict->figures[CMD_LIVE_PEAK] = cmd_whole(sum.most_live.live);
+		verdict->figures[CMD_LIVE_PEAK] = cmd_whole(sum.most_live);
 	verdict->is_bound = cmd_job_summary(job, CMD_IN_HEAP).n < job->n_main;
 	if (verdict->figures[CMD_IN_HEAP] >= 0)
-		verdict->figures[CMD_IN_HEAP] = cmd_whole(sum.most_held.held);
+		verdict->figures[CMD_IN_HEAP] = cmd_whole(sum.most_held);
 	verdict->mean_beyond = cmd_whole(sum.mean_beyond);
 	for (size_t i = 0; i < job->n_main; i++)
 		for (int k = 0; k < PIN_REASONS && job->ranks[i]->requests; k++)
@@ -109,8 +107,7 @@ static void set_name(char *name, const struct cmd_job *job, struct cmd_text text
 /* What is of one process, and which it is. */
 static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict)
 {
-	struct cmd_summary seconds = cmd_job_summary(job, CMD_SECONDS);
-	int64_t figures[CMD_STORED], most = 0, most_unmapped = 0;
+	int64_t figures[CMD_STORED], most = 0;
 
 	verdict->nearest.limit = -1;
 	for (size_t i = 0; i < job->n_main; i++) {
@@ -124,12 +121,6 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 		if (pin_limit_is_nearer(nearest, verdict->nearest)) {
 			verdict->nearest = nearest;
 			set_name(verdict->nearest_of, job, cmd_rank_name(job->ranks[i]));
-		}
-		if (pin_verdict_unmapped(figures) > most_unmapped) {
-			most_unmapped = pin_verdict_unmapped(figures);
-			verdict->peak = figures[CMD_RSS_PEAK];
-			verdict->heap_at_peak = figures[CMD_IN_HEAP];
-			set_name(verdict->peak_of, job, cmd_rank_name(job->ranks[i]));
 		}
 		if (beside > most) {
 			most = beside;
@@ -147,8 +138,6 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 				 cmd_shortened(job->hosts[i].name, 60));
 		}
 	}
-	if (seconds.max > 0)
-		set_name(verdict->slowest_of, job, cmd_rank_name(seconds.largest));
 }
 
 static void print_answers(const struct cmd_job *job)
@@ -162,17 +151,6 @@ static void print_answers(const struct cmd_job *job)
 		pin_verdict_answer(&verdict, i, answer, sizeof answer);
 		fputs(answer, stdout);
 	}
-}
-
-static void print_largest(const struct cmd_job *job)
-{
-	struct cmd_summary heap = cmd_job_summary(job, CMD_MAPPED);
-
-	if (job->n_main < 2 || heap.max <= 0)
-		return;
-	printf("  The largest heap is that of %s on %s: %s, %.2f times the mean.\n",
-	       CMD_RANK_NAME(heap.largest), heap.largest->host, CMD_SIZE(heap.max),
-	       heap.imbalance);
 }
 
 /* As ranges: 2,5-7. */
@@ -202,7 +180,7 @@ static void print_missing(const struct cmd_job *job)
 			continue;
 		printf("  No report of %zu of %.0f ranks%s%s: ", run->n_missing, run->nranks,
 		       run->is_alone ? "" : " of ",
-		       run->is_alone ? "" : CMD_SHORTENED(run->id, 60));
+		       run->is_alone ? "" : CMD_SHORTENED(run->name, 60));
 		print_ranges(run->missing, run->n_missing);
 		printf(".\n");
 	}
@@ -243,7 +221,7 @@ struct cmd_text cmd_rank_name(const struct cmd_rank *rank)
 	if (rank->rank >= 0)
 		snprintf(name.text, sizeof name.text, "rank %.0f%s%.60s", rank->rank,
 			 rank->run->is_alone ? "" : " of ",
-			 rank->run->is_alone ? "" : CMD_SHORTENED(rank->run->id, 50));
+			 rank->run->is_alone ? "" : CMD_SHORTENED(rank->run->name, 50));
 	else
 		snprintf(name.text, sizeof name.text, "%.70s:%.0f",
 			 CMD_SHORTENED(rank->host, 64), rank->pid);
@@ -295,8 +273,8 @@ static void print_run_table(const struct cmd_job *job)
 		const struct cmd_run *run = job->runs[i];
 
 		printf(" %9zu  %-32s %9.1f s %10s %10s\n", run->n_ranks,
-		       CMD_SHORTENED(run->id, 32), run->began - job->started,
-		       CMD_SIZE(run->group.sum.most_live.live),
+		       CMD_SHORTENED(run->name, 32), run->began - job->started,
+		       CMD_SIZE(run->group.sum.most_live),
 		       CMD_SIZE(run->group.sum.most_resident));
 	}
 }
@@ -322,7 +300,7 @@ static void print_mark(const struct cmd_rank *rank)
 		       *near.text ? ": " : "", near.text);
 }
 
-/* What a rank forked is below it, with a plus before the process ids. */
+/* What a rank started, and what started it, is below it, with a plus before the process ids. */
 static void print_rank(const struct cmd_rank *rank)
 {
 	const struct cmd_group *tree = rank->in[CMD_TREE];
@@ -337,8 +315,8 @@ static void print_rank(const struct cmd_rank *rank)
 	for (size_t i = 1; i < tree->n && i <= LARGEST; i++)
 		print_rank(tree->ranks[i]);
 	print_left_out(tree->n - 1, LARGEST, "more process");
-	printf(" %9s  with its %zu forked: %s in use at the peak\n", "", tree->n - 1,
-	       CMD_SIZE(tree->sum.most_live.live));
+	printf(" %9s  with its %s: %s in use at the peak\n", "",
+	       CMD_COUNTED(tree->n - 1, "other process"), CMD_SIZE(tree->sum.most_live));
 }
 
 /* The rows of each run are behind its id. */
@@ -350,7 +328,7 @@ static void print_ranks(struct cmd_rank *const *ranks, size_t n)
 		const struct cmd_run *run = ranks[i]->run;
 
 		if (run && !run->is_alone && run != last)
-			printf(" %9s  %s\n", "run", CMD_SHORTENED(run->id, 64));
+			printf(" %9s  %s\n", "run", CMD_SHORTENED(run->name, 64));
 		last = run;
 		print_rank(ranks[i]);
 	}
@@ -473,7 +451,7 @@ static void print_phases(const struct cmd_job *job)
 /* --- sites --------------------------------------------------------------------- */
 
 /* Of a place, "/path/to/MODULE+0xOFFSET", only the last part. */
-void cmd_stack_print(const char *stack)
+static void print_stack(const char *stack)
 {
 	stack = *stack ? stack : "(unknown)\n";
 	for (const char *frame = stack, *end; *frame; frame = end + 1) {
@@ -506,7 +484,7 @@ static void print_sites(const struct cmd_job *job, size_t most)
 
 		printf("  %10s  %6zu rank%-1s  ", CMD_SIZE(site->bytes), site->n_ranks,
 		       site->n_ranks == 1 ? "" : "s");
-		cmd_stack_print(site->stack);
+		print_stack(site->stack);
 	}
 }
 
@@ -515,7 +493,6 @@ void cmd_text_print(const struct cmd_job *job, size_t n_sites)
 	print_killed(job);
 	print_heading(job);
 	print_answers(job);
-	print_largest(job);
 	print_unwatched(job);
 	print_missing(job);
 	print_run_table(job);

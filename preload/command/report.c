@@ -97,7 +97,7 @@ static bool load(struct cmd_job *into, char *const *paths)
 	return false;
 }
 
-/* --- two jobs: figures --------------------------------------------------------- */
+/* --- two jobs ------------------------------------------------------------------ */
 
 static void print_size(const char *name, double then, double now)
 {
@@ -109,14 +109,14 @@ static void print_size(const char *name, double then, double now)
 	printf(then > 0 ? "  %c%.0f %%\n" : "\n", sign, 100 * change / then);
 }
 
-static void print_figures(const struct cmd_job *old, const struct cmd_job *new)
+static void print_changes(const struct cmd_job *old, const struct cmd_job *new)
 {
 	struct cmd_sum then = cmd_sum_of(old->ranks, old->n_ranks, old->started);
 	struct cmd_sum now = cmd_sum_of(new->ranks, new->n_ranks, new->started);
 
 	printf("%-24s  %10s  %10s  %11s\n", "", "before", "after", "change");
-	print_size("in use at once", then.most_live.live, now.most_live.live);
-	print_size("heaps in memory at once", then.most_held.held, now.most_held.held);
+	print_size("in use at once", then.most_live, now.most_live);
+	print_size("heaps in memory at once", then.most_held, now.most_held);
 	print_size("all in memory at once", then.most_resident, now.most_resident);
 	print_size("largest peak of one", cmd_job_summary(old, CMD_LIVE_PEAK).max,
 		   cmd_job_summary(new, CMD_LIVE_PEAK).max);
@@ -128,53 +128,6 @@ static void print_figures(const struct cmd_job *old, const struct cmd_job *new)
 		print_size(phase->name, earlier ? earlier->of[PIN_PHASE_PEAK] : 0,
 			   phase->of[PIN_PHASE_PEAK]);
 	}
-}
-
-/* --- two jobs: sites ----------------------------------------------------------- */
-
-/* Without numbers of lines, which differ between versions of a program. */
-static const char *without_lines(const char *stack, json_t *texts)
-{
-	char *copy = cmd_strdup(stack), *to = copy;
-
-	for (const char *from = stack; *from; *to++ = *from++)
-		if (*from == ':' && from[1 + strspn(from + 1, "0123456789")] == ')')
-			from += 1 + strspn(from + 1, "0123456789");
-	*to = '\0';
-	stack = cmd_keep(texts, copy);
-	free(copy);
-	return stack;
-}
-
-/* Adds a job's sites, with these bytes as the change, and what there is now as the count. */
-static size_t add_sites(struct cmd_site *sites, const struct cmd_job *of, int sign,
-			json_t *texts)
-{
-	for (size_t i = 0; i < of->n_sites; i++)
-		sites[i] = (struct cmd_site){.stack = without_lines(of->sites[i].stack, texts),
-					     .bytes = sign * of->sites[i].bytes,
-					     .count = sign > 0 ? of->sites[i].bytes : 0};
-	return of->n_sites;
-}
-
-/* Sites that are of different kinds, as PINALLOC_SAMPLE makes them, are not shown. */
-static void print_changes(const struct cmd_job *old, const struct cmd_job *new, size_t most)
-{
-	struct cmd_site *sites = cmd_realloc(NULL,
-					     (old->n_sites + new->n_sites) * sizeof *sites);
-	size_t n = add_sites(sites, old, -1, new->texts);
-
-	print_figures(old, new);
-	if (n && new->n_sites && strcmp(old->sites_kind, new->sites_kind) != 0)
-		most = 0;
-	n += add_sites(sites + n, new, 1, new->texts);
-	n = cmd_sites_add(sites, n);
-	for (size_t i = 0; i < n && i < most && sites[i].bytes > 0; i++) {
-		printf("%s  +%10s to %10s  ", i ? "" : "\nsites that grew most\n",
-		       CMD_SIZE(sites[i].bytes), CMD_SIZE(sites[i].count));
-		cmd_stack_print(sites[i].stack);
-	}
-	free(sites);
 }
 
 /* --- the command ------------------------------------------------------------------ */
@@ -192,7 +145,7 @@ int cmd_report(int argc, char **argv)
 	if (is_json)
 		cmd_json_print(&job);
 	else if (against)
-		print_changes(&before, &job, n_sites);
+		print_changes(&before, &job);
 	else
 		cmd_text_print(&job, n_sites);
 	if (plot && cmd_plot_write(&job, plot))

@@ -53,8 +53,9 @@ struct cmd_rank {
 	const char *job;				   /* its id, "" if it has none */
 	double started, starttime; /* since 1970, in seconds; in ticks since the boot; or -1 */
 	double pid, parent;	   /* doubles, so that numbers are read alike; -1: not forked */
-	double rank, nranks;	   /* -1 outside an MPI job, and of whom job.c takes for none */
-	double elapsed;		   /* seconds, until the report or record was written */
+	double leader, leader_since; /* the process that began the rank, or forked this one */
+	double rank, nranks; /* -1 outside an MPI job, and of whom job.c takes for none */
+	double elapsed;	     /* seconds, until the report or record was written */
 	double figures[CMD_FIGURES]; /* -1 where the report has none */
 	double *requests; /* not served, by pin_reason, as far as it is known; or NULL */
 	struct cmd_site *sites;
@@ -62,13 +63,18 @@ struct cmd_rank {
 	struct cmd_phase *phases;
 	size_t n_sites, n_samples, n_phases;
 
+	bool is_launcher; /* or a shell, by its name */
+
 	/* What follows from the others' (job.c). */
 	bool is_killed;	     /* it left a record instead of a report, and ended */
 	const char *goes_on; /* what it does instead, if it left a record; or NULL */
 	double lasted;	     /* seconds, of a record until the last that is known of its host */
+	double until;	     /* since 1970: what left a record had ended by then, or INFINITY */
 	double touched, beside; /* bytes of the heap, and beside it, of shared pages its part */
-	struct cmd_run *run;	/* NULL for one that has neither an id nor a rank */
-	struct cmd_rank *under; /* the process that began the tree; NULL if this is it */
+	double left, left_until; /* bytes that a child goes on to have; seconds, as lasted */
+	bool has_forked;
+	struct cmd_run *run;	/* NULL for one that has no rank */
+	struct cmd_rank *under; /* the rank whose process it is; NULL if this is it */
 	struct cmd_group *in[CMD_GROUPINGS];
 };
 
@@ -82,6 +88,10 @@ struct cmd_fault {
  * says why in `fault`, if the file is not a report.
  */
 struct cmd_rank *cmd_rank_load(const char *file, json_t *texts, struct cmd_fault *fault);
+
+/* The process of a record may be there, on this host with that start time. Then it may have
+ * touched more since. */
+void cmd_rank_look(struct cmd_rank *rank);
 
 void cmd_rank_free(struct cmd_rank *rank);
 
@@ -107,19 +117,14 @@ struct cmd_moment {
 };
 
 struct cmd_sum {
-	struct cmd_moment most_live, most_held; /* of each only what it is the most of */
 	struct cmd_moment last;
-	double most_mapped, most_resident;
+	double most_live, most_mapped, most_held, most_resident;
 	double began, beyond; /* the first moment; seconds times what was held and not in use */
 	double mean_beyond;   /* in the mean over time; -1 if that is not known */
 };
 
 /* What these processes had together at each moment of a job that began at this time. */
 struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks, double began);
-
-/* Calls a function with each of these moments, in the order of time. */
-void cmd_sum_walk(struct cmd_rank *const *ranks, size_t n_ranks, double began,
-		  void (*each)(const struct cmd_moment *now, void *arg), void *arg);
 
 /* --- numbers ---------------------------------------------------------------------------- */
 

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What processes had together, moment by moment, by their timelines: peaks of different times
- * cannot be added.
+ * cannot be added; and phase by phase, where they are, as phases need not be at one time.
  */
 #include <config.h>
 
-#include "preload/command/report.h"
+#include "preload/command/job.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A process on its way through its timeline. */
 struct course {
 	const struct cmd_rank *rank;
-	size_t next, top;	     /* moments: the next, and the highest */
+	size_t next, top, n;	     /* moments: the next, the highest, and how many */
 	double start, peak;	     /* seconds; bytes in use */
 	struct cmd_moment has, then; /* what it has, and will have next */
 };
@@ -37,7 +38,8 @@ static struct turn find_next(struct course *course)
 	const struct cmd_sample *sample = &rank->samples[i];
 	double beyond = rank->touched - fmax(0, rank->figures[CMD_LIVE_PEAK]);
 	struct cmd_moment *then = &course->then;
-	struct turn turn = {course->start + rank->lasted, 0, course};
+	struct turn turn = {course->start + (i > n ? rank->left_until : rank->lasted), 0,
+			    course};
 
 	course->has = *then;
 	*then = (struct cmd_moment){0};
@@ -51,6 +53,8 @@ static struct turn find_next(struct course *course)
 		course->peak = fmax(course->peak, then->live);
 		then->held = fmax(then->live, fmin(then->mapped, course->peak + beyond));
 		then->resident = then->held + rank->beside;
+	} else if (i == n) {
+		then->resident = rank->left;
 	}
 	return turn;
 }
@@ -78,11 +82,25 @@ static void sink(struct turn *heap, size_t n, size_t i)
 	heap[i] = sunk;
 }
 
-void cmd_sum_walk(struct cmd_rank *const *ranks, size_t n_ranks, double began,
-		  void (*each)(const struct cmd_moment *now, void *arg), void *arg)
+static void add_moment(struct cmd_sum *sum, const struct cmd_moment *now)
+{
+	const struct cmd_moment *last = &sum->last;
+
+	if (sum->began < 0)
+		sum->began = now->time;
+	sum->beyond += (last->held - last->live) * (now->time - last->time);
+	sum->last = *now;
+	sum->most_live = fmax(sum->most_live, now->live);
+	sum->most_held = fmax(sum->most_held, now->held);
+	sum->most_mapped = fmax(sum->most_mapped, now->mapped);
+	sum->most_resident = fmax(sum->most_resident, now->resident);
+}
+
+struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks, double began)
 {
 	struct course *courses = cmd_realloc(NULL, n_ranks * sizeof *courses);
 	struct turn *heap = cmd_realloc(NULL, n_ranks * sizeof *heap);
+	struct cmd_sum sum = {.began = -1};
 	struct cmd_moment now = {0};
 	size_t n = n_ranks;
 
@@ -91,7 +109,8 @@ void cmd_sum_walk(struct cmd_rank *const *ranks, size_t n_ranks, double began,
 		const struct cmd_rank *rank = ranks[i];
 
 		*course = (struct course){.rank = rank,
-					  .start = fmax(rank->started, began) - began};
+					  .start = fmax(rank->started, began) - began,
+					  .n = (rank->n_samples ?: 1) + (rank->left > 0)};
 		for (size_t k = 1; k < rank->n_samples; k++)
 			if (rank->samples[k].live > rank->samples[course->top].live)
 				course->top = k;
@@ -105,36 +124,62 @@ void cmd_sum_walk(struct cmd_rank *const *ranks, size_t n_ranks, double began,
 		now.mapped += course->then.mapped - course->has.mapped;
 		now.held += course->then.held - course->has.held;
 		now.resident += course->then.resident - course->has.resident;
-		each(&now, arg);
-		*heap = course->next > 1 && course->next > course->rank->n_samples
-				? heap[--n]
-				: find_next(course);
+		add_moment(&sum, &now);
+		*heap = course->next > course->n ? heap[--n] : find_next(course);
 		sink(heap, n, 0);
 	}
 	free(courses);
 	free(heap);
-}
-
-static void add_moment(const struct cmd_moment *now, void *arg)
-{
-	struct cmd_sum *sum = arg;
-	const struct cmd_moment *last = &sum->last;
-
-	if (sum->began < 0)
-		sum->began = now->time;
-	sum->beyond += (last->held - last->live) * (now->time - last->time);
-	sum->last = *now;
-	sum->most_live.live = fmax(sum->most_live.live, now->live);
-	sum->most_held.held = fmax(sum->most_held.held, now->held);
-	sum->most_mapped = fmax(sum->most_mapped, now->mapped);
-	sum->most_resident = fmax(sum->most_resident, now->resident);
-}
-
-struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks, double began)
-{
-	struct cmd_sum sum = {.began = -1};
-
-	cmd_sum_walk(ranks, n_ranks, began, add_moment, &sum);
 	sum.mean_beyond = cmd_divide(sum.beyond, sum.last.time - sum.began);
 	return sum;
+}
+
+/* --- phases (pinalloc_mark()), by their names --------------------------------------------
+ */
+
+double cmd_rank_began(const struct cmd_rank *rank, const struct cmd_job *job)
+{
+	return fmax(rank->started, job->started) - job->started;
+}
+
+struct cmd_phase *cmd_phase_find(struct cmd_phase *phases, size_t n, const char *name)
+{
+	while (n--)
+		if (!strcmp(phases[n].name, name))
+			return &phases[n];
+	return NULL;
+}
+
+static void add_phase(struct cmd_job *job, const struct cmd_phase *phase,
+		      const struct cmd_rank *rank)
+{
+	double start = cmd_rank_began(rank, job);
+	struct cmd_phase *to = cmd_phase_find(job->phases, job->n_phases, phase->name);
+
+	if (!to) {
+		job->phases = cmd_realloc(job->phases, (job->n_phases + 1) * sizeof *to);
+		to = &job->phases[job->n_phases++];
+		*to = (struct cmd_phase){phase->name, .of[PIN_PHASE_BEGAN] = INFINITY,
+					 .largest = -1};
+	}
+	if (phase->of[PIN_PHASE_PEAK] > to->largest) {
+		to->largest = phase->of[PIN_PHASE_PEAK];
+		to->whose = rank;
+		to->of[PIN_PHASE_PEAK_AT] = phase->of[PIN_PHASE_PEAK_AT] + start;
+	}
+	to->of[PIN_PHASE_BEGAN] = fmin(to->of[PIN_PHASE_BEGAN],
+				       phase->of[PIN_PHASE_BEGAN] + start);
+	to->of[PIN_PHASE_ENDED] = fmax(to->of[PIN_PHASE_ENDED],
+				       phase->of[PIN_PHASE_ENDED] + start);
+	to->of[PIN_PHASE_TIME] = fmax(to->of[PIN_PHASE_TIME], phase->of[PIN_PHASE_TIME]);
+	for (int i = PIN_PHASE_TIME + 1; i < PIN_PHASE_FIGURES; i++)
+		to->of[i] += phase->of[i];
+	to->n_ranks++;
+}
+
+void cmd_phases_merge(struct cmd_job *job)
+{
+	for (size_t i = 0; i < job->n_main; i++)
+		for (size_t k = 0; k < job->ranks[i]->n_phases; k++)
+			add_phase(job, &job->ranks[i]->phases[k], job->ranks[i]);
 }

@@ -80,10 +80,15 @@ static void find_in_memory(int64_t resident[2])
 	}
 }
 
-/* What the process has in memory of a kind, as /proc/self/status says, without the heap's. */
+/* What the process has in memory of a kind; below 0 if /proc/self/status does not say. */
+static size_t in_status(const char *name)
+{
+	return pin_io_number("/proc/self/status", name, SIZE_MAX / PIN_KIB) * PIN_KIB;
+}
+
 static size_t without_heap(const char *name, int64_t heap)
 {
-	size_t all = pin_os_status(name);
+	size_t all = in_status(name);
 
 	if (heap < 0 || all > INT64_MAX)
 		return SIZE_MAX;

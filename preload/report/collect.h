@@ -31,9 +31,11 @@ struct pin_report {
 	const char *program;
 	const char *trigger; /* what it is written for: "at exit" */
 	char job[PIN_JOB_ID];
-	uint64_t started;  /* since 1970, in milliseconds */
-	uint64_t ticks;	   /* the process's start time in proc(5); 0: not known */
+	uint64_t started; /* since 1970, in milliseconds */
+	uint64_t ticks;	  /* the process's start time in proc(5); 0: not known */
+	uint64_t leader_ticks;
 	pid_t pid, parent; /* 0: it was not forked */
+	pid_t leader;	   /* the process that began the rank; 0: this one */
 	long rank, nranks; /* -1 outside an MPI job */
 	uint64_t began_ns, elapsed_ns;
 	int64_t figures[PIN_FIGURES]; /* in bytes, nanoseconds and numbers; -1: not known */

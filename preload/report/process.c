@@ -19,38 +19,67 @@ PIN_WRITTEN_FIRST static struct {
 	uint64_t ns;	   /* of a clock that never goes back */
 	uint64_t time;	   /* since 1970, in nanoseconds */
 	uint64_t ticks;	   /* since the boot, when what executed this program began */
+	uint64_t family;   /* so, when its leader did; 0: it is the leader */
 	pid_t pid, parent; /* 0: not forked */
+	pid_t leader;	   /* 0: this one */
 	bool is_minor;	   /* a forked child, or a helper */
+	bool is_beside;	   /* a helper of what is no shell or launcher */
+	size_t anonymous;  /* bytes in memory that it got from its parent */
 } began;
 
 PIN_WRITTEN_FIRST bool pin_report_wanted;
 
-/* Whether a file of the parent's in /proc has a text; false if it may not be read. */
-static bool parent_has(const char *name, const char *text)
+/* Whether a file of a process in /proc has so many bytes, of which the first may be a zero
+ * before its beginning; false if it may not be read. */
+static bool has(pid_t pid, const char *name, const char *text, size_t length)
 {
 	char path[64], buf[1024];
-	size_t matched = 0;
+	size_t matched = !*text;
 	long n;
 	int fd;
 
-	pin_format(path, sizeof path, "/proc/%d/%s", getppid(), name);
+	pin_format(path, sizeof path, "/proc/%d/%s", pid, name);
 	fd = pin_io_open(path);
-	while (text[matched] && (n = pin_io_read_some(fd, buf, sizeof buf)) > 0)
-		for (long i = 0; i < n && text[matched]; i++)
+	while (matched < length && (n = pin_io_read_some(fd, buf, sizeof buf)) > 0)
+		for (long i = 0; i < n && matched < length; i++)
 			matched = buf[i] == text[matched] ? matched + 1 : buf[i] == *text;
 	pin_io_close(fd);
-	return !text[matched];
+	return matched == length;
 }
 
-/* A rank is not a helper of its launcher, which is not a rank. */
-static bool is_helper(void)
+static bool is_of_launcher(pid_t pid)
 {
-	const char *variable = pin_place_variable(PIN_RANK);
-	char setting[64];
+	static char path[PATH_MAX];
+	char link[64];
+	ssize_t n;
 
-	pin_format(setting, sizeof setting, "%s=", variable ? variable : "");
-	return parent_has("maps", "/libpinalloc.so") &&
-	       (!variable || parent_has("environ", setting));
+	pin_format(link, sizeof link, "/proc/%d/exe", pid);
+	n = readlink(link, path, sizeof path - 1);
+	path[n > 0 ? n : 0] = '\0';
+	return pin_is_launcher(strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
+}
+
+/* A helper has a parent with the library and the same rank. Its launcher has another one or
+ * none, so the last of such parents is the leader. */
+static void find_leader(void)
+{
+	const char *variable = pin_place_variable(PIN_RANK), library[] = "/libpinalloc.so";
+	char rank[64] = "";
+	size_t n = 0;
+
+	if (variable)
+		n = pin_format(rank + 1, sizeof rank - 1, "%s=%s", variable,
+			       pin_environment(variable));
+	for (pid_t pid = getppid(); pid && has(pid, "maps", library, sizeof library - 1) &&
+				    (n ? has(pid, "environ", rank, n + 2) : !began.is_beside);
+	     pid = (pid_t)pin_running_field(pid, PIN_RUNNING_PARENT)) {
+		began.is_minor = true;
+		began.is_beside |= !is_of_launcher(pid);
+		if (!n)
+			continue;
+		began.leader = pid;
+		began.family = pin_running_field(pid, PIN_RUNNING_SINCE);
+	}
 }
 
 static uint64_t now_of(clockid_t clock)
@@ -65,14 +94,17 @@ static void take_time(void)
 {
 	began.ns = pin_os_now_ns();
 	began.time = now_of(CLOCK_REALTIME);
-	began.ticks = pin_report_wanted ? pin_running_since(getpid()) : 0;
+	began.ticks = pin_report_wanted ? pin_running_field(getpid(), PIN_RUNNING_SINCE) : 0;
 }
 
 void pin_process_begin_anew(void)
 {
 	began.parent = began.pid;
+	began.family = began.leader ? began.family : began.ticks;
+	began.leader = began.leader ? began.leader : began.pid;
 	began.is_minor = true;
 	began.pid = getpid();
+	began.anonymous = pin_os_status("\nRssAnon:");
 	take_time();
 }
 
@@ -84,7 +116,8 @@ bool pin_process_init(bool wanted)
 			    !pin_is_after_task();
 	take_time();
 	began.pid = getpid();
-	began.is_minor = pin_report_wanted && is_helper();
+	if (pin_report_wanted)
+		find_leader();
 	errno = saved;
 	return began.is_minor;
 }
@@ -97,13 +130,15 @@ bool pin_process_is_ours(void)
 /* USER_HZ is 100 wherever this library runs. The tick has begun before the process. */
 #define TICK_NS 10000000
 
-uint64_t pin_process_began(void)
+struct pin_report_claim pin_process_claim(void)
 {
 	uint64_t at = now_of(CLOCK_REALTIME), now = now_of(CLOCK_BOOTTIME);
-	uint64_t age = (began.ticks + 1) * TICK_NS;
+	uint64_t ticks = began.family ? began.family : began.ticks;
+	uint64_t age = (ticks + 1) * TICK_NS;
 
-	age = began.ticks && now > age ? now - age : 0;
-	return at - age < began.time ? at - age : began.time;
+	age = ticks && now > age ? now - age : 0;
+	return (struct pin_report_claim){at - age < began.time ? at - age : began.time,
+					 began.time, began.is_beside};
 }
 
 bool pin_process_has_registered(void)
@@ -119,12 +154,12 @@ pid_t pin_process_parent(void)
 	return began.parent;
 }
 
-/* Where a helper's report has no name of its own, there must be more to say, 64 MiB. */
+/* A program such as Python has most of its memory in mappings of its own. */
 bool pin_process_is_due(void)
 {
 	return !began.is_minor || (!began.parent && strstr(pin_options.report, "%p")) ||
-	       pin_process_has_registered() ||
-	       pin_report_peak_beside() > PIN_CHILD_MUCH * (began.parent ? 1 : 4);
+	       pin_process_has_registered() || pin_report_peak_beside() >= PIN_LITTLE ||
+	       pin_os_status("\nRssAnon:") >= began.anonymous + 2 * PIN_LITTLE;
 }
 
 /* A launcher's text must not get into the JSON unchecked: -1 if it is not a number. */
@@ -141,6 +176,8 @@ void pin_process_identify(struct pin_report *report)
 	report->program = program_invocation_short_name;
 	report->pid = getpid();
 	report->parent = began.parent;
+	report->leader = began.leader;
+	report->leader_ticks = began.family;
 	report->rank = number_or_none(pin_place_text(PIN_RANK));
 	report->nranks = number_or_none(pin_place_text(PIN_RANKS));
 	report->began_ns = began.ns;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "preload/report/collect.h"
+#include "preload/report/report-file.h"
 
 /* Whether PINALLOC_REPORT asks this program for a report. Set by pin_process_init(). */
 extern bool pin_report_wanted;
@@ -23,23 +24,21 @@ bool pin_process_is_ours(void);
 /* The process that has forked this one, which has not executed a program since; else 0. */
 pid_t pin_process_parent(void);
 
-/*
- * When the process began, which may have executed other programs before this one, in
- * nanoseconds since 1970.
- */
-uint64_t pin_process_began(void);
+/* A process is of the family of its leader, or has one of its own, from when it began, and
+ * other programs may have been executed before this one. */
+struct pin_report_claim pin_process_claim(void);
 
 /* Whether it has asked for registrations; not its parent before it was forked. */
 bool pin_process_has_registered(void);
 
-/* A forked child reports if it has held more. */
-#define PIN_CHILD_MUCH (16 * PIN_MIB)
+/* What a shell may hold before it executes a program. */
+#define PIN_LITTLE (2 * PIN_MIB)
 
 /*
- * Whether this process is to report. A forked child, and the helper of a script, whose parent
- * has the library and the same rank, report only if they have registered memory or held much,
- * without what the parent had. A helper reports if each process has a path of its own (%p),
- * too. All functions are async-signal-safe.
+ * Whether this process is to report. A minor one, which is a forked child or a helper, whose
+ * parent has the library and the same rank, does so only if it has registered memory or held
+ * more than a little, without what the parent had. A helper reports if each process has a path
+ * of its own (%p), too. All functions are async-signal-safe.
  */
 bool pin_process_is_due(void);
 

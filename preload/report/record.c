@@ -74,18 +74,29 @@ static void give_up(int error)
 	unlink(path);
 }
 
+/* What the process executed before this program has records of its own. */
+static int open_file(void)
+{
+	char number[16] = "";
+	int fd = -1;
+
+	for (int i = 2; i < 1000 && fd < 0 && (!*number || errno == EEXIST); i++) {
+		pin_format(path, sizeof path, "%s.%s.%d%s" PIN_RUNNING_SUFFIX, file.path,
+			   report.host, report.pid, number);
+		fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+		pin_format(number, sizeof number, ".%d", i);
+	}
+	return fd;
+}
+
 /*
  * Its name is longer than the report's, which may be as long as can be. All its blocks are
  * there before anything is written. Returns an error number.
  */
 static int make_file(void)
 {
-	int fd, error;
+	int fd = open_file(), error;
 
-	pin_format(path, sizeof path, "%s.%s.%d" PIN_RUNNING_SUFFIX, file.path, report.host,
-		   report.pid);
-	unlink(path);
-	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return errno;
 	error = posix_fallocate(fd, 0, FILE_BYTES);
@@ -220,9 +231,6 @@ static void begin_record(void)
 		unlink(path); /* the process has written its report meanwhile */
 }
 
-/* A shell holds less before it executes the program: the record would stay. */
-#define LITTLE (2 * PIN_MIB)
-
 void pin_record_note(bool rose)
 {
 	struct pin_io_shield shield;
@@ -233,8 +241,8 @@ void pin_record_note(bool rose)
 	else
 		pin_timeline_stepped = 0;
 	if (now == NONE && rose && pin_process_is_ours() &&
-	    (pin_process_has_registered() || pin_live_peak().bytes >= LITTLE)) {
-		pin_live_due = (int64_t)pin_live_peak().bytes + PIN_CHILD_MUCH;
+	    (pin_process_has_registered() || pin_live_peak().bytes >= PIN_LITTLE)) {
+		pin_live_due = (int64_t)pin_live_peak().bytes + PIN_LITTLE;
 		if (pin_process_is_due()) {
 			pin_io_shield_begin(&shield);
 			begin_record();
@@ -263,7 +271,7 @@ static void await(size_t n_bytes)
 void pin_record_init(void)
 {
 	PIN_ASSERT(pin_process_is_ours());
-	await(LITTLE);
+	await(PIN_LITTLE);
 }
 
 /* The record of the parent goes on, and is the parent's alone. */
@@ -272,7 +280,7 @@ void pin_record_begin_anew(void)
 	path[0] = '\0';
 	atomic_store(&busy, false);
 	atomic_store(&todo, false);
-	await(pin_live_now() + PIN_CHILD_MUCH);
+	await(pin_live_now() + PIN_LITTLE);
 }
 
 /* Destructors of other libraries may still allocate: no record begins then. */

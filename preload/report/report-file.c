@@ -115,16 +115,20 @@ int pin_report_file_open(struct pin_report_file *file)
 }
 
 /*
- * Takes an older report out of the way. Another process may have replaced it meanwhile: then
- * that one's report gets the next name that is free.
+ * Takes an older report out of the way. If another process of the family has written it, or
+ * has replaced it meanwhile, it gets the next name that is free.
  */
-static int remove_older(struct pin_report_file *file, long number, uint64_t since)
+static int remove_older(struct pin_report_file *file, long number, uint64_t family)
 {
 	if (rename(file->name, file->aside))
 		return errno == ENOENT ? 0 : -errno;
-	if (is_of_another(file->aside, since))
-		for (; link(file->aside, file->name) && errno == EEXIST; number++)
-			add_number(file->name, sizeof file->name, file->path, number + 1);
+	if (is_of_another(file->aside, family)) {
+		do
+			add_number(file->name, sizeof file->name, file->path, ++number);
+		while (link(file->aside, file->name) && errno == EEXIST &&
+		       is_of_another(file->name, family));
+		rename(file->aside, file->name); /* an older one; or there are no links */
+	}
 	unlink(file->aside);
 	return 0;
 }
@@ -133,26 +137,27 @@ static int remove_older(struct pin_report_file *file, long number, uint64_t sinc
  * A link is made only where there is nothing, so that of two processes that end at once none
  * replaces the other's. Some file systems have none.
  */
-static int give_name(struct pin_report_file *file, uint64_t since)
+static int give_name(struct pin_report_file *file, const struct pin_report_claim *claim)
 {
-	for (long number = 1;;) {
+	for (long number = claim->is_beside ? 2 : 1;;) {
 		int error;
 
 		add_number(file->name, sizeof file->name, file->path, number);
 		if (!link(file->temporary, file->name))
 			return unlink(file->temporary) ? -errno : 0;
 		error = errno;
-		if (is_of_another(file->name, since))
+		if (is_of_another(file->name, number == 1 ? claim->program : claim->family))
 			number++;
 		else if (error != EEXIST)
 			return rename(file->temporary, file->name) ? -errno : 0;
-		else if ((error = remove_older(file, number, since)))
+		else if ((error = remove_older(file, number, claim->family)))
 			return error;
 	}
 }
 
 /* A file system's clock may be coarse, or that of a server: the file has the process's time. */
-int pin_report_file_close(struct pin_report_file *file, int error, uint64_t since)
+int pin_report_file_close(struct pin_report_file *file, int error,
+			  const struct pin_report_claim *claim)
 {
 	struct timespec now[2];
 
@@ -161,8 +166,8 @@ int pin_report_file_close(struct pin_report_file *file, int error, uint64_t sinc
 	futimens(file->fd, now);
 	if (close(file->fd) && !error)
 		error = -errno;
-	if (!error && since)
-		error = give_name(file, since);
+	if (!error && claim)
+		error = give_name(file, claim);
 	else if (!error && rename(file->temporary, file->path))
 		error = -errno;
 	if (error)

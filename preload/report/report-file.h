@@ -36,13 +36,23 @@ int pin_report_file_find(struct pin_report_file *file, const char *pattern, bool
 /* The suffix of a path that asks for JSON, or the path's end. */
 const char *pin_report_file_suffix(const char *path);
 
+/*
+ * Whose report it is, for others that have its name already. Times are in nanoseconds since
+ * 1970. A report from before `family` began is replaced; one from before `program` began gives
+ * the name away for a number, as what a script has run before it executed a program; one from
+ * later keeps the name.
+ */
+struct pin_report_claim {
+	uint64_t family, program;
+	bool is_beside; /* leaves the name without a number to what has started it */
+};
+
 /* Opens the temporary file. Returns 0 or -errno. */
 int pin_report_file_open(struct pin_report_file *file);
 
 /*
- * Closes the file and gives it its name, or removes it if `error` says that writing failed. A
- * number is added to the name if another process has written a report there after `since`, in
- * nanoseconds since 1970; whatever has the name is replaced if that is 0. Returns that error,
- * else 0 or -errno.
+ * Closes the file and gives it its name, or removes it if `error` says that writing failed.
+ * Whatever has the name is replaced if there is no claim. Returns that error, else 0 or -errno.
  */
-int pin_report_file_close(struct pin_report_file *file, int error, uint64_t since);
+int pin_report_file_close(struct pin_report_file *file, int error,
+			  const struct pin_report_claim *claim);

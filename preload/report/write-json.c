@@ -86,6 +86,9 @@ static void json_identity(const struct pin_report *report, struct pin_output *ou
 	pin_output(out, ",\"pid\":%d,", report->pid);
 	if (report->parent)
 		pin_output(out, "\"parent\":%d,", report->parent);
+	if (report->leader)
+		pin_output(out, "\"leader\":%d,\"leader_starttime\":%lu,", report->leader,
+			   report->leader_ticks);
 	pin_output(out, "\"job\":{\"id\":");
 	if (*report->job)
 		pin_output_string(out, report->job);

@@ -12,6 +12,7 @@
 #include "preload/report/collect.h"
 #include "preload/report/process.h"
 #include "preload/report/report-file.h"
+#include "preload/running.h"
 #include "preload/verdict.h"
 
 #include <stdatomic.h>
@@ -150,8 +151,9 @@ static int write_to(int fd, const char *path, const char *trigger)
 	return pin_output_flush(&output);
 }
 
-/* `since` is when the process began if others may write to the same file; else 0. */
-static int write_report(const char *pattern, const char *trigger, uint64_t since)
+/* Without a claim others do not write to the same file. */
+static int write_report(const char *pattern, const char *trigger,
+			const struct pin_report_claim *claim)
 {
 	int error, fd;
 
@@ -165,8 +167,9 @@ static int write_report(const char *pattern, const char *trigger, uint64_t since
 	if (error)
 		return error;
 	error = write_to(file.fd, file.path, trigger);
-	error = pin_report_file_close(&file, error, since);
-	if (!error && since && strcmp(file.name, file.path) != 0)
+	error = pin_report_file_close(&file, error, claim);
+	if (!error && claim && !claim->is_beside && !pin_is_launcher(report.program) &&
+	    strcmp(file.name, file.path) != 0)
 		pin_warn("%s has the report of another process: that of this one is %s",
 			 file.path, file.name);
 	return error;
@@ -178,7 +181,7 @@ int pin_report_write(const char *path)
 	int saved = errno, error = -EBUSY;
 
 	if (enter(&shield, false)) {
-		error = write_report(path, "on call", 0);
+		error = write_report(path, "on call", NULL);
 		leave(&shield, false);
 	}
 	errno = saved;
@@ -188,12 +191,14 @@ int pin_report_write(const char *path)
 bool pin_report_write_if_due(void)
 {
 	struct pin_io_shield shield;
+	struct pin_report_claim claim;
 	int saved = errno, error = -EBUSY;
 
 	if (pin_report_wanted && pin_process_is_ours() && enter(&shield, true)) {
-		error = pin_process_is_due() ? write_report(pin_options.report, "at exit",
-							    pin_process_began())
-					     : 0;
+		claim = pin_process_claim();
+		error = pin_process_is_due()
+				? write_report(pin_options.report, "at exit", &claim)
+				: 0;
 		/* In the shield: standard error may be a pipe without a reader. */
 		tell(error);
 		leave(&shield, true);
