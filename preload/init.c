@@ -46,7 +46,8 @@ static bool heap_is_ours(void)
 	is_ours = pin_reserve_contains(p);
 	free(p);
 	if (!is_ours)
-		pin_warn("malloc is answered by %s: the heap is not this library's and is not registered; put "
+		pin_warn("malloc is answered by %s: the heap is not this library's and is not "
+			 "registered; put "
 			 "libpinalloc.so first in LD_PRELOAD, or link the program "
 			 "without a malloc of its own",
 			 dladdr((void *)malloc, &owner) ? owner.dli_fname : "?");

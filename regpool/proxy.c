@@ -7,8 +7,11 @@
 
 #include "regpool/proxy.h"
 
-/* Number 0 is none. Where addresses are limited, so is the heap, and so are these. */
-static struct pin_table proxies = PIN_TABLE(struct pin_proxy, (size_t)1 << 22, PIN_PAGE);
+/*
+ * Number 0 is none. Where addresses are limited, so is the heap, and so are these: the tables
+ * of domains, and the program, need the rest.
+ */
+static struct pin_table proxies = PIN_TABLE(struct pin_proxy, (size_t)1 << 22, 4 * PIN_PAGE);
 static _Atomic uint32_t n_ever_used = 1;
 
 /*
