@@ -88,11 +88,13 @@ static void find_memory(struct cmd_rank *rank, double part)
 	double own = figures[rank->parent < 0 ? CMD_RSS_PEAK : CMD_PSS];
 	double shared = part * common(rank), all;
 
-	if (figures[CMD_IN_HEAP] >= 0)
-		own = fmin(own, figures[CMD_IN_HEAP]);
-	else if (figures[CMD_PSS] >= 0 && rank->parent < 0 && !rank->has_forked)
+	rank->touched = figures[CMD_IN_HEAP];
+	if (rank->touched >= 0 && rank->parent >= 0)
+		rank->touched = fmin(own, rank->touched);
+	if (figures[CMD_PSS] >= 0 && rank->parent < 0 && !rank->has_forked)
 		own -= figures[CMD_RSS] - figures[CMD_PSS];
-	rank->touched = fmax(own, figures[CMD_LIVE_PEAK]);
+	if (rank->touched < 0)
+		rank->touched = fmax(own, figures[CMD_LIVE_PEAK]);
 	all = fmax(figures[CMD_RSS_PEAK] - fmin(figures[CMD_MAPPED], rank->touched),
 		   common(rank));
 	if (rank->parent >= 0)

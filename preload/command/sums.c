@@ -28,15 +28,16 @@ struct turn {
 
 /*
  * Memory is held from when it was first in use, with what was touched beyond that in the end,
- * as far as the heap had grown; what the process had beside the heap, all the time. When it has
- * ended it has nothing. The figures are more exact than the timeline.
+ * as far as the heap had grown, but never more than was touched; what the process had beside
+ * the heap, all the time. When it has ended it has nothing. The figures are more exact than the
+ * timeline.
  */
 static struct turn find_next(struct course *course)
 {
 	const struct cmd_rank *rank = course->rank;
 	size_t i = course->next++, n = rank->n_samples ? rank->n_samples : 1;
 	const struct cmd_sample *sample = &rank->samples[i];
-	double beyond = rank->touched - fmax(0, rank->figures[CMD_LIVE_PEAK]);
+	double beyond = fmax(0, rank->touched - fmax(0, rank->figures[CMD_LIVE_PEAK]));
 	struct cmd_moment *then = &course->then;
 	struct turn turn = {course->start + (i > n ? rank->left_until : rank->lasted), 0,
 			    course};
@@ -52,6 +53,7 @@ static struct turn find_next(struct course *course)
 		then->mapped = i == n - 1 ? rank->figures[CMD_MAPPED] : sample->mapped;
 		course->peak = fmax(course->peak, then->live);
 		then->held = fmax(then->live, fmin(then->mapped, course->peak + beyond));
+		then->held = fmin(then->held, rank->touched);
 		then->resident = then->held + rank->beside;
 	} else if (i == n) {
 		then->resident = rank->left;
