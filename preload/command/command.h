@@ -125,4 +125,3 @@ struct cmd_program {
  * is of no use in it, or -errno if it cannot be read.
  */
 int cmd_program_look(const char *path, struct cmd_program *program);
-
