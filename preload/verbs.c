@@ -5,6 +5,7 @@
  */
 #include <config.h>
 
+#include "allocator/log.h"
 #include "regpool/domain.h"
 #include "regpool/fork.h"
 #include "regpool/listeners.h"
@@ -12,6 +13,9 @@
 #include "regpool/provider.h"
 #include "regpool/state.h"
 #include "regpool/evict.h"
+
+#include <errno.h>
+#include <string.h>
 
 /* Macros of <infiniband/verbs.h> that choose between the two at compile time. */
 #undef ibv_reg_mr
@@ -131,11 +135,18 @@ PIN_EXPORT_AS(void, verbs_uninit_context, struct verbs_context *extended)
 
 PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-	struct ibv_context *context = pin_ibverbs_of_device(device)->open_device(device);
+	const struct pin_ibverbs *verbs = pin_ibverbs_of_device(device);
+	struct ibv_context *context = verbs->open_device(device);
+	int error = errno;
 
+	if (!context && !pin_state_off())
+		pin_warn_once(
+			"%s cannot be opened: %s; check the permissions of /dev/infiniband",
+			device->name, strerrordesc_np(error));
 	/* Early enough for libfabric, which chooses its monitor when a domain is opened. */
 	if (context)
 		pin_listeners_find();
+	errno = error;
 	return context;
 }
 
