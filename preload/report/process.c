@@ -138,7 +138,8 @@ struct pin_report_claim pin_process_claim(void)
 
 	age = ticks && now > age ? now - age : 0;
 	return (struct pin_report_claim){at - age < began.time ? at - age : began.time,
-					 began.time, began.is_beside};
+					 began.time,
+					 began.is_beside && !strstr(pin_options.report, "%p")};
 }
 
 bool pin_process_has_registered(void)

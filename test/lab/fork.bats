@@ -45,9 +45,9 @@ in_guest() {
 	older older-apart "${apart[@]}"
 }
 
-# report CASE PATH: a value of the only report that the case left.
+# report CASE PATH: a value of the report that the case left, beside those of what it forked.
 report() {
-	jq -r "select(.program == \"${program:-rdma-script}\")$2" "$results/$1".*.json > \
+	jq -r "select(.program == \"${program:-rdma-script}\" and .parent == null)$2" "$results/$1".*.json > \
 		"$BATS_TEST_TMPDIR/figures"
 	[ "$(wc -l < "$BATS_TEST_TMPDIR/figures")" -eq 1 ] || return
 	cat "$BATS_TEST_TMPDIR/figures"
