@@ -86,6 +86,18 @@ static bool is_block(struct pin_range part)
 	return block.start == part.start && block.end >= part.end;
 }
 
+/* Whether one block has all of it, or no border is in it, but one across which its first block
+ * lies, if that is short. */
+static bool is_cell(struct pin_range part, size_t size)
+{
+	struct pin_range first = pin_block_at_or_below(part.start, part.start);
+	uintptr_t last = border_at(part.end - 1, size);
+	bool is_short = pin_range_length(part) <= size && pin_range_length(first) < PIN_GRANULE;
+
+	return last <= part.start || (first.start == part.start && first.end > last &&
+				      (first.end >= part.end || is_short));
+}
+
 void pin_cells_visit(struct pin_range part, size_t size,
 		     void (*visit)(struct pin_range cell, void *arg), void *arg)
 {
@@ -93,7 +105,7 @@ void pin_cells_visit(struct pin_range part, size_t size,
 
 	if (!pin_granules_any(part, PIN_IS_TOUCHED))
 		return;
-	if (border_at(part.end - 1, size) <= part.start || is_block(part)) {
+	if (is_cell(part, size)) {
 		visit(part, arg);
 		return;
 	}

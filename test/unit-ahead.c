@@ -419,6 +419,10 @@ static const struct test_case cases[] = {
 	       "lacks:3c+2g touch:3c+2g,1g hours has:3c+1g+256p,1g+128p "
 	       "lacks:3c+1g+256p,1g+128p+1 bytes=1c+4g+1p block:4c+256p,1g touch:4c,1g "
 	       "half:4c+1g hours has:4c+256p,1g"},
+	{"blocks that are shorter than a cell share one, wherever they begin", ARMED
+	 "block:3c+128p,256p block:3c+384p,256p block:3c+640p,256p block:3c+896p,256p "
+	 "block:3c+1152p,256p block:3c+1408p,256p block:3c+1664p,256p block:3c+1920p,256p "
+	 "touch:3c,5g hours has:3c+384p,1g has:3c+896p,1g has:3c+1408p,1g"},
 	{"what moves all the time follows where requests wait, not where they find something",
 	 ARMED "touch:2c,1c hours call", NULL, moving},
 	{"between buffers in use the others are registered, and no more than a quarter twice",
