@@ -54,16 +54,19 @@ static uint32_t lane_here(void)
 #endif
 }
 
-/* The memory node of the processor; found out once, unless the thread has left it since. */
+/*
+ * The memory node of the processor, not of the lane: that of a process with one thread stays
+ * when the thread moves. Found out once, unless the thread has left it since.
+ */
 static uint32_t node_here(void)
 {
 	static _Atomic uint8_t nodes[N_LANES]; /* plus one */
-	uint32_t lane = lane_here(), node = nodes[lane];
+	uint32_t processor = pin_os_processor() % N_LANES, node = nodes[processor];
 
 	if (PIN_UNLIKELY(!node)) {
 		node = pin_os_node() % PIN_NODES + 1;
-		if (lane_here() == lane)
-			nodes[lane] = (uint8_t)node;
+		if (pin_os_processor() % N_LANES == processor)
+			nodes[processor] = (uint8_t)node;
 	}
 	return node - 1;
 }

@@ -564,6 +564,16 @@ static unsigned growing(void)
 	return n_steps / (n - first);
 }
 
+static void moved(void)
+{
+	n_nodes = 2;
+	pin_run_give(take_pages(16), 16);
+	processor = 509;
+	ok(node_here() == 1, "a process with one thread, which moves, gets memory of its node");
+	processor = 0;
+	n_nodes = 1;
+}
+
 int main(void)
 {
 	bool is_long = getenv("TEST_ALL") && *getenv("TEST_ALL");
@@ -571,6 +581,7 @@ int main(void)
 
 	pin_options_init();
 	ok(!pin_reserve_init() && !pin_pages_init(), "there are addresses");
+	moved();
 	run_threads(1); /* or it would have one lane */
 	pin_run_give(take_pages(1000), 1000);
 	n = interleave_all(false);
