@@ -192,8 +192,11 @@ bool pin_evict_for(const struct pin_adapter *adapter, size_t n_bytes, int error,
 	return evict(error == ENOMEM && locked != SIZE_MAX ? NULL : adapter, n_bytes, waits);
 }
 
-/* How often a call is made again at most: others may take each time what was evicted for it. */
-#define TIMES 64
+/*
+ * How often a call is made again at most: others may take each time what was evicted for it.
+ * What needs an unknown size gets twice as much each time, of 64 bits.
+ */
+#define TIMES 40
 
 struct pin_retry pin_retry_begin(const struct ibv_context *context, size_t n_bytes)
 {
