@@ -249,8 +249,9 @@ static void answer_beside(const struct pin_verdict *verdict, struct answer *answ
 	int64_t peak = verdict->figures[PIN_FIGURE_RSS_PEAK];
 
 	if (sum < 0) {
-		add(answer, verdict->is_bound ? "  Beside the heap%s: not known.\n" : "",
-		    plural((int64_t)verdict->n_processes));
+		if (verdict->is_bound)
+			add(answer, "  Beside the heap%s: not known.\n",
+			    plural((int64_t)verdict->n_processes));
 		return;
 	}
 	add(answer, "  Beside the heap%s%s: %s in memory",

@@ -465,6 +465,10 @@ static const struct test_case cases[] = {
 	 ".16g,64/l hours islands:3/l .24g,64/l islands:16/l enable:P/r islands:16/r "
 	 ".40g,64/lrwa hours islands:1/lrwa disarm:P live=0 .0,64/l islands:16/l hours "
 	 "islands:0/lrw"},
+	{"a re-registration that fails takes no room",
+	 "eager unable a=0,64 limit:1p b=f,64m!ENOMEM limit:none call", NULL, asked_again},
+	{"what one adapter has no room for is registered on another", ARMED "call", NULL,
+	 two_adapters},
 /* Options do not change in a program that runs, and are read without a lock. */
 #ifndef __SANITIZE_THREAD__
 	{"where there is no room by the limits, memory is registered ahead later",
@@ -472,13 +476,9 @@ static const struct test_case cases[] = {
 	{"of what an adapter has room for half is registered ahead, and more as others leave",
 	 ARMED "b=f,64m limit:1c+1p+65m touch:3c,1c change until:bytes=64g+64m+1p lacks:3c "
 	       "limit:none hour bytes=64g+64m+1p -b until:bytes=80g+1p"},
-	{"a re-registration that fails takes no room",
-	 "eager unable a=0,64 limit:1p b=f,64m!ENOMEM limit:none call", NULL, asked_again},
 	{"all of that may be in use, and as much is left to requests",
 	 ARMED "limit:1c+1p touch:0,6c change until:bytes=64g+1p hold:60,12g,0,64 "
 	       "finish b=f,120m"},
-	{"what one adapter has no room for is registered on another", ARMED "call", NULL,
-	 two_adapters},
 	{"where less may be locked than pinned, nothing is",
 	 ARMED "memlock:8c touch:3c,1c hours lacks:3c memlock:none change soon:3c"},
 	{"what could not be pinned is tried again, though something happens all the time",
