@@ -223,7 +223,7 @@ right() {
 
 @test "pinalloc check tells the limit on locked memory of jobs from that of the shell" {
 	ended check "$(< check.status)"
-	[ "$(grep -cx 'ok    memlock: unlimited' check.out)" -eq 2 ]
+	[ "$(grep -cx 'ok    memlock: no less than the memory there is' check.out)" -eq 2 ]
 	[ "$(grep -c '^fail' check.out)" -eq 0 ]
 	ended check-little "$(< check-little.status)"
 	[ "$(grep -cE '^(warn|fail)  memlock: a process may pin 32\.0 MiB of .*; ulimit -l \$\(ulimit -H -l\) where the ranks are started' \
