@@ -273,7 +273,8 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 		return NULL;
 	entry = &set->entries[number];
 	move(set, number, PIN_OTHERS);
-	set->regions[number].is_stale = set->regions[number].is_ahead = false;
+	set->regions[number].is_stale = false;
+	set->regions[number].is_ahead = false;
 	set_range(set, entry, range);
 	atomic_store(&entry->state, PIN_ENTRY_BUSY);
 	return entry;
