@@ -93,23 +93,22 @@ void cmd_job_add(struct cmd_job *job, const char *path)
 
 struct cmd_summary cmd_job_summary(const struct cmd_job *job, enum cmd_figure figure)
 {
-	struct cmd_summary summary = {0};
+	struct cmd_summary summary = {0, {-1, -1, -1, -1, -1}, NULL};
+	double *of = summary.of;
 
 	for (size_t i = 0; i < job->n_main; i++) {
 		double n = job->ranks[i]->figures[figure];
 
 		if (n < 0)
 			continue;
-		if (!summary.n || n < summary.min)
-			summary.min = n;
-		if (!summary.n || n > summary.max) {
-			summary.max = n;
+		if (n > of[CMD_MAX])
 			summary.largest = job->ranks[i];
-		}
-		summary.sum += n;
-		summary.mean = summary.sum / (double)++summary.n;
+		of[CMD_MIN] = summary.n ? fmin(of[CMD_MIN], n) : n;
+		of[CMD_MAX] = fmax(of[CMD_MAX], n);
+		of[CMD_SUM] = fmax(of[CMD_SUM], 0) + n;
+		of[CMD_MEAN] = of[CMD_SUM] / (double)++summary.n;
 	}
-	summary.imbalance = cmd_divide(summary.max, summary.mean);
+	of[CMD_IMBALANCE] = cmd_divide(of[CMD_MAX], of[CMD_MEAN]);
 	return summary;
 }
 

@@ -65,10 +65,13 @@ struct cmd_job {
 	json_t *texts;	    /* of which each is kept once */
 };
 
-/* A figure over those of the job's ranks that have it; all 0 if none does. */
+/* What is said of a figure over the job's ranks; the last is the largest over the mean. */
+enum cmd_statistic { CMD_SUM, CMD_MIN, CMD_MEAN, CMD_MAX, CMD_IMBALANCE, CMD_STATISTICS };
+
+/* Over those that have it; all -1 if none does. */
 struct cmd_summary {
 	size_t n;
-	double min, mean, max, sum, imbalance; /* the last: largest over mean */
+	double of[CMD_STATISTICS];
 	const struct cmd_rank *largest;
 };
 

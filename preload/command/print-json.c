@@ -145,16 +145,15 @@ static void print_statistics(const struct cmd_job *job)
 	static const char *const names[] = {
 		",\"totals\":", ",\"min\":", ",\"mean\":", ",\"max\":", ",\"imbalance\":"};
 
-	for (size_t k = 0; k < PIN_ARRAY_SIZE(names); k++) {
+	for (int k = 0; k < CMD_STATISTICS; k++) {
 		json_t *object = json_object();
 
 		for (int i = 0; i < CMD_STORED; i++) {
 			struct cmd_summary summary = cmd_job_summary(job, i);
-			const double values[] = {summary.sum, summary.min, summary.mean,
-						 summary.max, summary.imbalance};
 
-			if (summary.n && (k || !(pin_figures[i].flags & PIN_PROPERTY)))
-				set_figure(object, i, values[k]);
+			if (summary.n &&
+			    (k != CMD_SUM || !(pin_figures[i].flags & PIN_PROPERTY)))
+				set_figure(object, i, summary.of[k]);
 		}
 		print(names[k], object);
 	}

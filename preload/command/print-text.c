@@ -64,10 +64,10 @@ static void print_unwatched(const struct cmd_job *job)
 {
 	struct cmd_summary unwatchable = cmd_job_summary(job, CMD_UNWATCHABLE);
 
-	if (unwatchable.sum > 0)
+	if (unwatchable.of[CMD_SUM] > 0)
 		printf("  %.0f registrations of other memory cannot be watched, most in %s: "
 		       "they may go stale.\n",
-		       unwatchable.sum, CMD_RANK_NAME(unwatchable.largest));
+		       unwatchable.of[CMD_SUM], CMD_RANK_NAME(unwatchable.largest));
 }
 
 /* --- the answers (verdict.h) ----------------------------------------------------- */
@@ -81,11 +81,10 @@ static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 	struct cmd_sum sum = cmd_sum_of(job->ranks, job->n_main, job->started);
 
 	for (int i = 0; i < CMD_STORED; i++) {
-		struct cmd_summary summary = cmd_job_summary(job, i);
+		bool is_sum = !(pin_figures[i].flags & PIN_PROPERTY);
 
-		double all = pin_figures[i].flags & PIN_PROPERTY ? summary.max : summary.sum;
-
-		verdict->figures[i] = summary.n ? cmd_whole(all) : -1;
+		verdict->figures[i] = cmd_whole(
+			cmd_job_summary(job, i).of[is_sum ? CMD_SUM : CMD_MAX]);
 	}
 	if (verdict->figures[CMD_LIVE_PEAK] >= 0)
 		verdict->figures[CMD_LIVE_PEAK] = cmd_whole(sum.most_live);
@@ -254,6 +253,17 @@ static void print_head(const char *name)
 	puts("");
 }
 
+/* Figures, or what they are to others. */
+static void print_row(const char *name, const char *host, const double *figures,
+		      bool are_ratios)
+{
+	printf(" %9s  %-*s", name, HOST_COLUMNS, CMD_SHORTENED(host, HOST_COLUMNS));
+	for (size_t i = 0; i < COLUMNS; i++)
+		print_cell(&columns[i], are_ratios ? RATIO : columns[i].kind,
+			   figures[columns[i].figure]);
+	puts("");
+}
+
 static void print_left_out(size_t n, size_t n_shown, const char *noun)
 {
 	if (n > n_shown)
@@ -281,14 +291,6 @@ static void print_run_table(const struct cmd_job *job)
 
 /* --- ranks --------------------------------------------------------------------- */
 
-static void print_row(const char *name, const char *host, const double *figures)
-{
-	printf(" %9s  %-*s", name, HOST_COLUMNS, CMD_SHORTENED(host, HOST_COLUMNS));
-	for (size_t i = 0; i < COLUMNS; i++)
-		print_cell(&columns[i], columns[i].kind, figures[columns[i].figure]);
-	puts("");
-}
-
 static void print_mark(const struct cmd_rank *rank)
 {
 	struct cmd_text near = cmd_rank_near(rank);
@@ -308,7 +310,7 @@ static void print_rank(const struct cmd_rank *rank)
 
 	snprintf(name, sizeof name, "%s%.0f", rank->under ? "+" : "",
 		 rank->rank >= 0 ? rank->rank : rank->pid);
-	print_row(name, rank->host, rank->figures);
+	print_row(name, rank->host, rank->figures, false);
 	print_mark(rank);
 	if (!tree || rank->under)
 		return;
@@ -337,21 +339,14 @@ static void print_ranks(struct cmd_rank *const *ranks, size_t n)
 /* The last rows of the table, over the job's ranks. */
 static void print_statistics(const struct cmd_job *job)
 {
-	static const char *const names[] = {"min", "mean", "max", "max/mean"};
+	static const char *const names[] = {NULL, "min", "mean", "max", "max/mean"};
+	double figures[CMD_FIGURES];
 
 	puts("");
-	for (size_t k = 0; k < PIN_ARRAY_SIZE(names); k++) {
-		printf(" %9s  %-*s", names[k], HOST_COLUMNS, "");
-		for (size_t i = 0; i < COLUMNS; i++) {
-			const struct column *column = &columns[i];
-			struct cmd_summary summary = cmd_job_summary(job, column->figure);
-			const double values[] = {summary.min, summary.mean, summary.max,
-						 summary.imbalance};
-
-			print_cell(column, k == 3 ? RATIO : column->kind,
-				   summary.n ? values[k] : -1);
-		}
-		puts("");
+	for (int k = CMD_MIN; k < CMD_STATISTICS; k++) {
+		for (int i = 0; i < CMD_FIGURES; i++)
+			figures[i] = cmd_job_summary(job, i).of[k];
+		print_row(names[k], "", figures, k == CMD_IMBALANCE);
 	}
 }
 
@@ -420,7 +415,7 @@ static void print_host_table(const struct cmd_job *job)
 		char number[24];
 
 		snprintf(number, sizeof number, "%zu", rows[i].group.n);
-		print_row(number, rows[i].name, rows[i].figures);
+		print_row(number, rows[i].name, rows[i].figures, false);
 	}
 	print_left_out(job->n_hosts, n, "more host");
 	free(rows);
