@@ -187,9 +187,9 @@ static void print_missing(const struct cmd_job *job)
 
 /* --- the tables ---------------------------------------------------------------- */
 
-/* A table with more rows than ALL shows only the largest, and so many of those killed. */
-#define ALL	40
-#define LARGEST 10
+/* A table with more rows than ALL has so many: who was killed, then the largest heaps. */
+#define ALL  40
+#define MOST 20
 
 #define HOST_COLUMNS 12
 
@@ -295,10 +295,9 @@ static void print_mark(const struct cmd_rank *rank)
 {
 	struct cmd_text near = cmd_rank_near(rank);
 
-	if (rank->goes_on)
-		printf(" %9s  %s; last record at %.1f s\n", "", rank->goes_on, rank->elapsed);
-	if (rank->is_killed)
-		printf(" %9s  KILLED or _exit, last seen at %.1f s%s%s\n", "", rank->elapsed,
+	if (rank->is_killed || rank->goes_on)
+		printf(" %9s  %s; last record at %.1f s%s%s\n", "",
+		       rank->goes_on ?: "KILLED or _exit", rank->elapsed,
 		       *near.text ? ": " : "", near.text);
 }
 
@@ -314,9 +313,9 @@ static void print_rank(const struct cmd_rank *rank)
 	print_mark(rank);
 	if (!tree || rank->under)
 		return;
-	for (size_t i = 1; i < tree->n && i <= LARGEST; i++)
+	for (size_t i = 1; i < tree->n && i <= MOST; i++)
 		print_rank(tree->ranks[i]);
-	print_left_out(tree->n - 1, LARGEST, "more process");
+	print_left_out(tree->n - 1, MOST, "more process");
 	printf(" %9s  with its %s: %s in use at the peak\n", "",
 	       CMD_COUNTED(tree->n - 1, "other process"), CMD_SIZE(tree->sum.most_live));
 }
@@ -350,51 +349,39 @@ static void print_statistics(const struct cmd_job *job)
 	}
 }
 
-static int compare_by_heap(const void *a, const void *b)
+static int compare_ranks(const void *a, const void *b)
 {
 	const struct cmd_rank *one = *(struct cmd_rank *const *)a;
 	const struct cmd_rank *other = *(struct cmd_rank *const *)b;
 
-	return cmd_compare(other->figures[CMD_MAPPED], one->figures[CMD_MAPPED])
+	return cmd_compare(other->is_killed, one->is_killed)
+		       ?: cmd_compare(other->figures[CMD_MAPPED], one->figures[CMD_MAPPED])
 		       ?: cmd_compare(one->rank, other->rank);
-}
-
-/* Those killed are among the rows. */
-static void print_largest_rows(const struct cmd_job *job)
-{
-	struct cmd_rank **rows = cmd_realloc(NULL, job->n_main * sizeof *rows);
-	size_t n = 0;
-
-	memcpy(rows, job->ranks, job->n_main * sizeof *rows);
-	qsort(rows, job->n_main, sizeof *rows, compare_by_heap);
-	for (size_t i = 0; i < job->n_main && n < 2 * LARGEST; i++)
-		if (i < LARGEST || rows[i]->is_killed)
-			rows[n++] = rows[i];
-	print_ranks(rows, n);
-	print_left_out(job->n_main, n, "more rank");
-	free(rows);
 }
 
 static void print_rank_table(const struct cmd_job *job)
 {
-	size_t n = 0;
+	struct cmd_rank **rows = cmd_realloc(NULL, job->n_main * sizeof *rows);
+	size_t n = job->n_main > ALL ? MOST : job->n_main, n_others = 0;
 
+	memcpy(rows, job->ranks, job->n_main * sizeof *rows);
+	if (n < job->n_main)
+		qsort(rows, job->n_main, sizeof *rows, compare_ranks);
 	print_head(job->ranks[0]->rank >= 0 ? "rank" : "process");
-	if (job->n_main > ALL)
-		print_largest_rows(job);
-	else
-		print_ranks(job->ranks, job->n_main);
+	print_ranks(rows, n);
+	print_left_out(job->n_main, n, "more rank");
+	free(rows);
 	for (size_t i = job->n_main; i < job->n_ranks; i++)
-		if (!job->ranks[i]->under && n++ < LARGEST)
+		if (!job->ranks[i]->under && n_others++ < MOST)
 			print_rank(job->ranks[i]);
-	print_left_out(n, LARGEST, "more process");
+	print_left_out(n_others, MOST, "more process");
 	if (job->n_main > 1)
 		print_statistics(job);
 }
 
 /* --- hosts --------------------------------------------------------------------- */
 
-static int compare_hosts_by_heap(const void *a, const void *b)
+static int compare_hosts(const void *a, const void *b)
 {
 	const struct cmd_host *one = a, *other = b;
 
@@ -405,11 +392,11 @@ static int compare_hosts_by_heap(const void *a, const void *b)
 static void print_host_table(const struct cmd_job *job)
 {
 	struct cmd_host *rows = cmd_realloc(NULL, job->n_hosts * sizeof *rows);
-	size_t n = job->n_hosts > ALL ? LARGEST : job->n_hosts;
+	size_t n = job->n_hosts > ALL ? MOST : job->n_hosts;
 
 	memcpy(rows, job->hosts, job->n_hosts * sizeof *rows);
 	if (n < job->n_hosts)
-		qsort(rows, job->n_hosts, sizeof *rows, compare_hosts_by_heap);
+		qsort(rows, job->n_hosts, sizeof *rows, compare_hosts);
 	print_head("processes");
 	for (size_t i = 0; i < n; i++) {
 		char number[24];
