@@ -82,12 +82,7 @@ static void free_job(struct cmd_job *job)
 		}
 		cmd_rank_free(job->ranks[i]);
 	}
-	for (size_t i = 0; i < job->n_skipped; i++) {
-		free(job->skipped[i].file);
-		free(job->skipped[i].why);
-	}
 	free(job->ranks);
-	free(job->skipped);
 	for (size_t i = 0; i < job->n_runs; i++) {
 		free(job->runs[i]->group.ranks);
 		free(job->runs[i]->missing);
@@ -99,6 +94,7 @@ static void free_job(struct cmd_job *job)
 	free(job->hosts);
 	free(job->phases);
 	free(job->sites);
+	json_decref(job->skipped);
 	json_decref(job->texts);
 }
 

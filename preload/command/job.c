@@ -17,10 +17,11 @@
 
 static void skip(struct cmd_job *job, const char *file, const char *why)
 {
+	char *name = cmd_valid(cmd_strdup(file));
+
 	cmd_complain("%s %s; left out", file, why);
-	job->skipped = cmd_realloc(job->skipped, (job->n_skipped + 1) * sizeof *job->skipped);
-	job->skipped[job->n_skipped++] = (struct cmd_skipped){cmd_valid(cmd_strdup(file)),
-							      cmd_clean(cmd_strdup(why))};
+	json_array_append_new(job->skipped, json_pack("{s:s,s:s}", "file", name, "why", why));
+	free(name);
 }
 
 static void append(struct cmd_rank ***ranks, size_t *n, struct cmd_rank *rank)
@@ -40,7 +41,6 @@ static void add_file(struct cmd_job *job, const char *file, bool is_entry)
 		skip(job, file, "is not a regular file");
 		return;
 	}
-	job->texts = job->texts ?: json_object();
 	rank = cmd_rank_load(file, job->texts, &fault);
 	if (rank)
 		append(&job->ranks, &job->n_ranks, rank);
@@ -48,41 +48,37 @@ static void add_file(struct cmd_job *job, const char *file, bool is_entry)
 		skip(job, file, fault.text);
 }
 
-static const char *wanted; /* the end of a name */
-
-static int is_wanted(const struct dirent *entry)
-{
-	return entry->d_name[0] != '.' && cmd_ends_in(entry->d_name, wanted);
-}
-
 /* Returns how many there are; below 0 if this is no directory. */
 static int add_files(struct cmd_job *job, const char *path, const char *end)
 {
 	struct dirent **entries;
+	int n_entries = scandir(path, &entries, NULL, alphasort), n = 0;
 	char *file;
-	int n;
 
-	wanted = end;
-	n = scandir(path, &entries, is_wanted, alphasort);
-	for (int i = 0; i < n; i++) {
-		if (asprintf(&file, "%s%s%s", path, cmd_ends_in(path, "/") ? "" : "/",
-			     entries[i]->d_name) < 0)
+	for (int i = 0; i < n_entries; i++) {
+		const char *name = entries[i]->d_name;
+
+		if (name[0] == '.' || !cmd_ends_in(name, end))
+			continue;
+		if (asprintf(&file, "%s%s%s", path, cmd_ends_in(path, "/") ? "" : "/", name) <
+		    0)
 			cmd_no_memory();
 		add_file(job, file, true);
 		free(file);
-		free(entries[i]);
+		n++;
 	}
-	if (n >= 0)
-		free(entries);
-	return n;
+	return n_entries < 0 ? -1 : n;
 }
 
 /* Records first: when a record has gone, the report is there that has replaced it. */
 void cmd_job_add(struct cmd_job *job, const char *path)
 {
-	int n_records = add_files(job, path, PIN_RUNNING_SUFFIX);
-	int n_reports = add_files(job, path, ".json");
+	int n_records, n_reports;
 
+	job->texts = job->texts ?: json_object();
+	job->skipped = job->skipped ?: json_array();
+	n_records = add_files(job, path, PIN_RUNNING_SUFFIX);
+	n_reports = add_files(job, path, ".json");
 	if (n_reports < 0)
 		add_file(job, path, false);
 	else if (!n_records && !n_reports)

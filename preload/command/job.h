@@ -36,10 +36,6 @@ struct cmd_run {
 	size_t n_holders;
 };
 
-struct cmd_skipped {
-	char *file, *why;
-};
-
 struct cmd_job {
 	const char *id; /* of the run to report; NULL for all of the job that started last */
 	double started; /* since 1970, in seconds; or -1 */
@@ -59,8 +55,8 @@ struct cmd_job {
 	const char *sites_kind;	       /* NULL without sites */
 	struct cmd_site *sites;	       /* largest first */
 	struct cmd_phase *phases;      /* as they began */
-	struct cmd_skipped *skipped;
-	size_t n_killed, n_missing, n_hosts, n_sites, n_skipped, n_phases;
+	json_t *skipped;	       /* files, as in the merged report */
+	size_t n_killed, n_missing, n_hosts, n_sites, n_phases;
 	bool is_for_people; /* the stacks of sites have only the program's own code */
 	json_t *texts;	    /* of which each is kept once */
 };

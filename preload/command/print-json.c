@@ -102,11 +102,6 @@ static json_t *phase_object(const struct cmd_job *job, size_t i)
 	return object;
 }
 
-static json_t *skipped_object(const struct cmd_job *job, size_t i)
-{
-	return json_pack("{s:s,s:s}", "file", job->skipped[i].file, "why", job->skipped[i].why);
-}
-
 /* --- the object ---------------------------------------------------------------- */
 
 /* Part by part, because a job may have many ranks. */
@@ -166,7 +161,7 @@ void cmd_json_print(const struct cmd_job *job)
 				     number(job->started)));
 	print(",\"nranks\":", number(job->nranks));
 	print(",\"missing_ranks\":", missing_ranks(job));
-	print_list("files_skipped", job, job->n_skipped, skipped_object);
+	print(",\"files_skipped\":", json_incref(job->skipped));
 	print_statistics(job);
 	print_list("runs", job, job->n_runs, run_object);
 	print_list("hosts", job, job->n_hosts, host_object);

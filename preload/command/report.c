@@ -150,7 +150,8 @@ int cmd_report(int argc, char **argv)
 		cmd_text_print(&job, n_sites);
 	if (plot && cmd_plot_write(&job, plot))
 		return CMD_FAILED;
-	return job.n_skipped || job.n_missing || before.n_skipped || before.n_missing
+	return json_array_size(job.skipped) || job.n_missing ||
+			       json_array_size(before.skipped) || before.n_missing
 		       ? INCOMPLETE
 		       : 0;
 }
