@@ -102,10 +102,15 @@ static void find_memory(struct cmd_rank *rank, double part)
 	else if (figures[CMD_PSS] >= 0 && !rank->has_forked)
 		shared = fmax(shared, figures[CMD_RSS] - figures[CMD_PSS]);
 	rank->beside = fmax(0, all - shared);
-	/* What a record says of memory is older than what it says of what was in use. */
+	/* What a record says of memory is older than what it says of what was in use: that may
+	 * have been touched since, and have killed it. */
 	if (is_over(rank) && figures[CMD_IN_HEAP] < 0)
 		rank->figures[CMD_RSS_PEAK] = fmax(
 			figures[CMD_RSS_PEAK], fmin(figures[CMD_MAPPED], rank->touched) + all);
+	if (rank->is_killed && figures[CMD_CGROUP_LIMIT] >= 0)
+		rank->figures[CMD_CGROUP_PEAK] = fmin(
+			figures[CMD_CGROUP_LIMIT],
+			fmax(figures[CMD_CGROUP_PEAK], figures[CMD_LIVE_PEAK]));
 }
 
 /* --- forked children -----------------------------------------------------------------------

@@ -288,22 +288,20 @@ static void sum_hosts(struct cmd_job *job)
 
 #define NEAR 0.75
 
+struct cmd_figures cmd_rank_whole(const struct cmd_rank *rank)
+{
+	struct cmd_figures whole;
+
+	for (int i = 0; i < CMD_STORED; i++)
+		whole.of[i] = cmd_whole(rank->figures[i]);
+	return whole;
+}
+
 struct cmd_text cmd_rank_near(const struct cmd_rank *rank)
 {
 	struct cmd_text text = {""};
-	int64_t figures[CMD_STORED];
-	struct pin_limit_use use;
-	double limit = rank->figures[CMD_CGROUP_LIMIT];
+	struct pin_limit_use use = pin_limit_nearest(cmd_rank_whole(rank).of);
 
-	for (int i = 0; i < CMD_STORED; i++)
-		figures[i] = cmd_whole(rank->figures[i]);
-	/* It may have died of what it had allocated, and touched only since its record was
-	 * written. */
-	if (rank->is_killed && limit >= 0)
-		figures[CMD_CGROUP_PEAK] = cmd_whole(
-			fmin(limit, fmax(rank->figures[CMD_CGROUP_PEAK],
-					 rank->figures[CMD_LIVE_PEAK])));
-	use = pin_limit_nearest(figures);
 	if ((double)use.used >= NEAR * (double)use.limit && use.limit > 0)
 		snprintf(text.text, sizeof text.text, "%.0f %% of its limit (%s)",
 			 100 * (double)use.used / (double)use.limit,

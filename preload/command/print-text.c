@@ -106,17 +106,14 @@ static void set_name(char *name, const struct cmd_job *job, struct cmd_text text
 /* What is of one process, and which it is. */
 static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict)
 {
-	int64_t figures[CMD_STORED], most = 0;
+	int64_t most = 0;
 
 	verdict->nearest.limit = -1;
 	for (size_t i = 0; i < job->n_main; i++) {
-		struct pin_limit_use nearest;
-		int64_t beside;
+		struct cmd_figures figures = cmd_rank_whole(job->ranks[i]);
+		struct pin_limit_use nearest = pin_limit_nearest(figures.of);
+		int64_t beside = pin_verdict_beside(figures.of);
 
-		for (int figure = 0; figure < CMD_STORED; figure++)
-			figures[figure] = cmd_whole(job->ranks[i]->figures[figure]);
-		nearest = pin_limit_nearest(figures);
-		beside = pin_verdict_beside(figures);
 		if (pin_limit_is_nearer(nearest, verdict->nearest)) {
 			verdict->nearest = nearest;
 			set_name(verdict->nearest_of, job, cmd_rank_name(job->ranks[i]));
