@@ -73,24 +73,14 @@ static void add_records(struct cmd_job *job, const char *text, size_t n_bytes)
 
 static void free_job(struct cmd_job *job)
 {
-	for (size_t i = 0; i < job->n_ranks; i++) {
-		struct cmd_group *tree = job->ranks[i]->in[CMD_TREE];
-
-		if (tree && !job->ranks[i]->under) {
-			free(tree->ranks);
-			free(tree);
-		}
+	for (size_t i = 0; i < job->n_ranks; i++)
 		cmd_rank_free(job->ranks[i]);
-	}
 	free(job->ranks);
-	for (size_t i = 0; i < job->n_runs; i++) {
-		free(job->runs[i]->group.ranks);
+	free(job->tops);
+	for (size_t i = 0; i < job->n_runs; i++)
 		free(job->runs[i]->missing);
-	}
 	free(job->runs);
 	free(job->all_runs);
-	for (size_t i = 0; i < job->n_hosts; i++)
-		free(job->hosts[i].group.ranks);
 	free(job->hosts);
 	free(job->phases);
 	free(job->sites);

@@ -173,11 +173,10 @@ static void find_host(struct cmd_host *host, struct cmd_rank *const *ranks, size
 {
 	double seen = -1, part = 0;
 
-	*host = (struct cmd_host){.name = ranks[0]->host};
+	*host = (struct cmd_host){.name = ranks[0]->host, .n = n};
 	for (int figure = 0; figure < CMD_FIGURES; figure++)
 		host->figures[figure] = -1;
 	for (size_t i = 0; i < n; i++) {
-		ranks[i]->in[CMD_HOST] = &host->group;
 		add_to_host(host, ranks[i]);
 		seen = fmax(seen, ranks[i]->started + ranks[i]->lasted);
 	}
@@ -202,14 +201,28 @@ static void find_host(struct cmd_host *host, struct cmd_rank *const *ranks, size
 	}
 }
 
+/* Of memory, what they had at once. */
+static void set_peaks(double *figures, struct cmd_sum sum)
+{
+	if (figures[CMD_LIVE_PEAK] >= 0)
+		figures[CMD_LIVE_PEAK] = sum.most_live;
+	figures[CMD_MAPPED] = sum.most_mapped;
+	if (figures[CMD_RSS_PEAK] >= 0)
+		figures[CMD_RSS_PEAK] = sum.most_resident;
+	figures[CMD_RATIO] = cmd_divide(sum.most_mapped, figures[CMD_LIVE_PEAK]);
+}
+
 void cmd_hosts_find(struct cmd_job *job)
 {
 	job->hosts = cmd_realloc(NULL, job->n_ranks * sizeof *job->hosts);
-	for (size_t first = 0, n; first < job->n_ranks; first += n) {
+	for (size_t i = 0, n; i < job->n_ranks; i += n) {
+		struct cmd_rank *const *ranks = job->ranks + i;
+		struct cmd_host *host = &job->hosts[job->n_hosts++];
+
 		n = 1;
-		while (first + n < job->n_ranks &&
-		       job->ranks[first]->host == job->ranks[first + n]->host)
+		while (i + n < job->n_ranks && ranks[n]->host == ranks[0]->host)
 			n++;
-		find_host(&job->hosts[job->n_hosts++], job->ranks + first, n);
+		find_host(host, ranks, n);
+		set_peaks(host->figures, cmd_sum_of(ranks, n, job->started));
 	}
 }

@@ -24,12 +24,6 @@ static void skip(struct cmd_job *job, const char *file, const char *why)
 	free(name);
 }
 
-static void append(struct cmd_rank ***ranks, size_t *n, struct cmd_rank *rank)
-{
-	*ranks = cmd_realloc(*ranks, (*n + 1) * sizeof(struct cmd_rank *));
-	(*ranks)[(*n)++] = rank;
-}
-
 /* A pipe in a directory would make the command wait. */
 static void add_file(struct cmd_job *job, const char *file, bool is_entry)
 {
@@ -42,10 +36,14 @@ static void add_file(struct cmd_job *job, const char *file, bool is_entry)
 		return;
 	}
 	rank = cmd_rank_load(file, job->texts, &fault);
-	if (rank)
-		append(&job->ranks, &job->n_ranks, rank);
-	else if (!is_entry || !cmd_ends_in(file, PIN_RUNNING_SUFFIX) || !stat(file, &status))
+	if (rank) {
+		job->ranks = cmd_realloc(job->ranks,
+					 (job->n_ranks + 1) * sizeof(struct cmd_rank *));
+		job->ranks[job->n_ranks++] = rank;
+	} else if (!is_entry || !cmd_ends_in(file, PIN_RUNNING_SUFFIX) ||
+		   !stat(file, &status)) {
 		skip(job, file, fault.text);
+	}
 }
 
 /* Returns how many there are; below 0 if this is no directory. */
@@ -93,12 +91,12 @@ struct cmd_summary cmd_job_summary(const struct cmd_job *job, enum cmd_figure fi
 	double *of = summary.of;
 
 	for (size_t i = 0; i < job->n_main; i++) {
-		double n = job->ranks[i]->figures[figure];
+		double n = job->tops[i]->figures[figure];
 
 		if (n < 0)
 			continue;
 		if (n > of[CMD_MAX])
-			summary.largest = job->ranks[i];
+			summary.largest = job->tops[i];
 		of[CMD_MIN] = summary.n ? fmin(of[CMD_MIN], n) : n;
 		of[CMD_MAX] = fmax(of[CMD_MAX], n);
 		of[CMD_SUM] = fmax(of[CMD_SUM], 0) + n;
@@ -128,19 +126,18 @@ static int compare_by_process(const void *a, const void *b)
 	       ?: strcmp(RANK(a)->file, RANK(b)->file);
 }
 
-/* The order of the job, in which a rank comes before the other processes of that rank, and a
- * process before what it forked. */
+/* The order of the job, in which a rank comes before its other processes, and a process before
+ * what it forked. */
 static int compare_ranks(const void *a, const void *b)
 {
 	const struct cmd_rank *one = RANK(a), *other = RANK(b);
-	int order = cmd_compare(one->under != NULL, other->under != NULL)
-			    ?: cmd_compare(one->rank < 0, other->rank < 0);
+	int order = cmd_compare(one->rank < 0, other->rank < 0);
 
 	if (!order && one->rank >= 0)
 		order = cmd_compare((double)one->run->number, (double)other->run->number)
 				?: cmd_compare(one->rank, other->rank)
 				?: cmd_compare_use(one, other);
-	else if (!order && !one->under)
+	else if (!order)
 		order = strverscmp(one->host, other->host)
 				?: cmd_compare(one->leader, other->leader)
 				?: cmd_compare(one->parent >= 0, other->parent >= 0);
@@ -195,92 +192,49 @@ static bool is_under(const struct cmd_rank *rank, const struct cmd_rank *top)
 }
 
 /* Of the processes of a rank the one that used most is the rank. */
-static void find_main(struct cmd_job *job)
+static void find_trees(struct cmd_job *job)
 {
-	struct cmd_rank *top = NULL;
-
 	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_ranks);
-	for (size_t i = 0; i < job->n_ranks; i++) {
-		struct cmd_rank *rank = job->ranks[i];
+	job->tops = cmd_realloc(NULL, job->n_ranks * sizeof *job->tops);
+	for (size_t i = 0, n; i < job->n_ranks; i += n) {
+		struct cmd_rank **ranks = job->ranks + i, *top = ranks[0];
 
-		if (!top || !is_under(rank, top)) {
-			top = rank;
+		for (n = 1; i + n < job->n_ranks && is_under(ranks[n], top); n++) {
+			ranks[n]->under = top;
+			ranks[n]->rank = -1;
+		}
+		top->tree = (struct cmd_group){ranks, n, cmd_sum_of(ranks, n, job->started)};
+		job->tops[job->n_tops++] = top;
+		job->n_main += (top->rank >= 0) == (job->ranks[0]->rank >= 0);
+		if (!top->run)
 			continue;
-		}
-		if (!top->in[CMD_TREE]) {
-			top->in[CMD_TREE] = cmd_realloc(NULL, sizeof(struct cmd_group));
-			*top->in[CMD_TREE] = (struct cmd_group){.n = 0};
-		}
-		rank->in[CMD_TREE] = top->in[CMD_TREE];
-		rank->under = top;
-		rank->rank = rank->nranks = -1;
+		top->run->group.ranks = top->run->group.ranks ?: ranks;
+		top->run->group.n += n;
+		top->run->n_ranks++;
 	}
-	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_ranks);
-	while (job->n_main < job->n_ranks && !job->ranks[job->n_main]->under &&
-	       (job->ranks[job->n_main]->rank >= 0) == (job->ranks[0]->rank >= 0))
-		job->n_main++;
 }
 
-static void count_ranks(struct cmd_job *job)
+/* The ranks of the runs are in the order of the job. */
+static void sum_runs(struct cmd_job *job)
 {
-	struct cmd_rank **at = job->ranks;
+	struct cmd_rank **at = job->tops;
 
-	for (size_t i = 0; i < job->n_main; i++) {
-		struct cmd_run *run = job->ranks[i]->run;
-
-		if (run && job->ranks[i]->rank >= 0)
-			run->n_ranks++;
-	}
 	job->nranks = -1;
 	for (size_t i = 0; i < job->n_runs; i++) {
 		struct cmd_run *run = job->runs[i];
 		struct cmd_rank **end = at + run->n_ranks;
 
+		run->group.sum = cmd_sum_of(run->group.ranks, run->group.n, job->started);
 		run->missing = cmd_realloc(NULL, (size_t)fmax(run->nranks, 0) * sizeof(long));
-		for (long next = 0; next < (long)run->nranks; next++) {
-			while (at < end && (long)(*at)->rank < next)
+		for (long next = 0; next < (long)run->nranks; next++)
+			if (at < end && (long)(*at)->rank == next)
 				at++;
-			if (at == end || (long)(*at)->rank > next)
+			else
 				run->missing[run->n_missing++] = next;
-		}
 		at = end;
 		job->n_missing += run->n_missing;
 		if (run->nranks >= 0)
 			job->nranks = fmax(job->nranks, 0) + run->nranks;
-	}
-}
-
-/* --- sums ------------------------------------------------------------------------------ */
-
-static void sum_groups(struct cmd_job *job, enum cmd_grouping by)
-{
-	for (size_t i = 0; i < job->n_ranks; i++) {
-		struct cmd_group *group = job->ranks[i]->in[by];
-
-		if (group)
-			append(&group->ranks, &group->n, job->ranks[i]);
-	}
-	for (size_t i = 0; i < job->n_ranks; i++) {
-		struct cmd_group *group = job->ranks[i]->in[by];
-
-		if (group && group->ranks[0] == job->ranks[i])
-			group->sum = cmd_sum_of(group->ranks, group->n, job->started);
-	}
-}
-
-/* Of memory, what they had at once. */
-static void sum_hosts(struct cmd_job *job)
-{
-	for (size_t i = 0; i < job->n_hosts; i++) {
-		const struct cmd_sum *sum = &job->hosts[i].group.sum;
-		double *figures = job->hosts[i].figures;
-
-		if (figures[CMD_LIVE_PEAK] >= 0)
-			figures[CMD_LIVE_PEAK] = sum->most_live;
-		figures[CMD_MAPPED] = sum->most_mapped;
-		if (figures[CMD_RSS_PEAK] >= 0)
-			figures[CMD_RSS_PEAK] = sum->most_resident;
-		figures[CMD_RATIO] = cmd_divide(sum->most_mapped, figures[CMD_LIVE_PEAK]);
 	}
 }
 
@@ -325,7 +279,7 @@ static bool died_before(const struct cmd_rank *one, const struct cmd_rank *other
 static void find_killed(struct cmd_job *job)
 {
 	for (size_t i = 0; i < job->n_main; i++) {
-		const struct cmd_rank *rank = job->ranks[i];
+		const struct cmd_rank *rank = job->tops[i];
 
 		if (!rank->is_killed)
 			continue;
@@ -346,11 +300,8 @@ bool cmd_job_merge(struct cmd_job *job)
 		return false;
 	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_by_process);
 	cmd_hosts_find(job);
-	find_main(job);
-	for (int by = 0; by < CMD_GROUPINGS; by++)
-		sum_groups(job, by);
-	sum_hosts(job);
-	count_ranks(job);
+	find_trees(job);
+	sum_runs(job);
 	find_killed(job);
 	cmd_sites_merge(job);
 	cmd_phases_merge(job);

@@ -7,16 +7,9 @@
 
 #include <stdio.h>
 
-/* Processes that belong together, in the order of the job, and what they had at once. */
-struct cmd_group {
-	struct cmd_rank **ranks;
-	size_t n;
-	struct cmd_sum sum;
-};
-
 struct cmd_host {
 	const char *name;
-	struct cmd_group group;	     /* processes without a rank included */
+	size_t n;		     /* processes, without a rank, too */
 	double figures[CMD_FIGURES]; /* sums, or the largest of a property; -1 if none has it */
 	const struct cmd_rank *tightest; /* nearest to its limit on locked memory; or NULL */
 };
@@ -41,14 +34,15 @@ struct cmd_job {
 	double started; /* since 1970, in seconds; or -1 */
 	struct cmd_run *all_runs, **runs; /* of which these, as they began, are of the job */
 	size_t n_runs;
-	/*
-	 * Ranks by run and number, then those without one, by host and process, and last what
-	 * is under others. The first so many are the job: its ranks, or all processes if none
-	 * has a rank. The others, such as the launcher and what a rank started, count only in
-	 * the sums of their host; what a rank started, also in its tree.
-	 */
+	/* Ranks by run and number, each before its other processes; then what has no rank. */
 	struct cmd_rank **ranks;
-	size_t n_ranks, n_main;
+	/*
+	 * Of these, what is not under others. The first so many are the job: its ranks, or all
+	 * processes if none has a rank. All else, such as the launcher, counts only in the sums
+	 * of its host; what is under a rank, also in its tree.
+	 */
+	struct cmd_rank **tops;
+	size_t n_ranks, n_tops, n_main;
 	const struct cmd_rank *killed; /* of those, who died first, or NULL */
 	double nranks;		       /* of all runs, or -1 */
 	struct cmd_host *hosts;	       /* sorted by name */
@@ -91,7 +85,7 @@ void cmd_hosts_find(struct cmd_job *job);
 /* Below 0 if, of two processes of a rank, the first is the rank. */
 int cmd_compare_use(const struct cmd_rank *a, const struct cmd_rank *b);
 
-/* Merges the sites of all ranks, and changes those of the ranks. */
+/* Merges the sites of all ranks. */
 void cmd_sites_merge(struct cmd_job *job);
 
 /* Merges the phases of the job's ranks, by their names. */

@@ -67,8 +67,8 @@ static void collect_curves(struct plot *plot, const struct cmd_job *job)
 
 	plot->curves = curves;
 	for (size_t i = 0; i < job->n_main; i++)
-		if (job->ranks[i]->n_samples)
-			add_curve(plot, job, job->ranks[i]);
+		if (job->tops[i]->n_samples)
+			add_curve(plot, job, job->tops[i]);
 	plot->n_lines = plot->n;
 	if (plot->n > ALL) {
 		qsort(curves, plot->n, sizeof *curves, compare_peaks);
@@ -99,7 +99,7 @@ static void print_killed(const struct cmd_job *job, FILE *out)
 {
 	fprintf(out, "\n\n-1\t-1\t\n");
 	for (size_t i = 0; i < job->n_main; i++) {
-		const struct cmd_rank *rank = job->ranks[i];
+		const struct cmd_rank *rank = job->tops[i];
 
 		if (rank->is_killed && rank->n_samples)
 			fprintf(out, "%.6f\t%.0f\t%s\n",

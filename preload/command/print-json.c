@@ -38,14 +38,13 @@ static void set_figures(json_t *object, const double *figures)
 static json_t *rank_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_rank *rank = job->ranks[i];
-	const struct cmd_group *tree = rank->in[CMD_TREE];
 	json_t *object = json_pack("{s:o,s:s?,s:s,s:o,s:o,s:s,s:s,s:o,s:s?,s:o}", "rank",
 				   number(rank->rank), "run", *rank->job ? rank->job : NULL,
 				   "host", rank->host, "pid", number(rank->pid), "parent",
 				   number(rank->parent), "program", rank->program, "file",
 				   rank->file, "elapsed_s", number(rank->elapsed), "trigger",
 				   rank->goes_on ?: rank->trigger, "tree_peak_bytes",
-				   number(tree && !rank->under ? tree->sum.most_live : 0));
+				   number(rank->tree.n > 1 ? rank->tree.sum.most_live : 0));
 
 	set_figures(object, rank->figures);
 	return object;
@@ -65,11 +64,10 @@ static json_t *run_object(const struct cmd_job *job, size_t i)
 static json_t *host_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_host *host = &job->hosts[i];
-	json_t *object = json_pack("{s:s,s:o,s:o,s:o}", "host", host->name, "processes",
-				   number((double)host->group.n), "memlock_worst_share",
-				   number(host->figures[CMD_MEMLOCK_SHARE]),
-				   "memlock_worst_rank",
-				   number(host->tightest ? host->tightest->rank : -1));
+	json_t *object = json_pack(
+		"{s:s,s:o,s:o,s:o}", "host", host->name, "processes", number((double)host->n),
+		"memlock_worst_share", number(host->figures[CMD_MEMLOCK_SHARE]),
+		"memlock_worst_rank", number(host->tightest ? host->tightest->rank : -1));
 
 	set_figures(object, host->figures);
 	return object;

@@ -26,8 +26,8 @@ static void print_heading(const struct cmd_job *job)
 	double elapsed = 0;
 
 	for (size_t i = 0; i < job->n_main; i++) {
-		has_others |= strcmp(job->ranks[i]->program, program) != 0;
-		elapsed = fmax(elapsed, job->ranks[i]->lasted);
+		has_others |= strcmp(job->tops[i]->program, program) != 0;
+		elapsed = fmax(elapsed, job->tops[i]->lasted);
 	}
 	printf("pinalloc: %s%s", program, has_others ? " and others" : "");
 	if (job->n_missing)
@@ -78,7 +78,7 @@ static void print_unwatched(const struct cmd_job *job)
  */
 static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 {
-	struct cmd_sum sum = cmd_sum_of(job->ranks, job->n_main, job->started);
+	struct cmd_sum sum = cmd_sum_of(job->tops, job->n_main, job->started);
 
 	for (int i = 0; i < CMD_STORED; i++) {
 		bool is_sum = !(pin_figures[i].flags & PIN_PROPERTY);
@@ -94,7 +94,7 @@ static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 	verdict->mean_beyond = cmd_whole(sum.mean_beyond);
 	for (size_t i = 0; i < job->n_main; i++)
 		for (int k = 0; k < PIN_REASONS && job->ranks[i]->requests; k++)
-			verdict->reasons[k] += cmd_whole(job->ranks[i]->requests[k]);
+			verdict->reasons[k] += cmd_whole(job->tops[i]->requests[k]);
 }
 
 /* A process is named if there are others. */
@@ -110,17 +110,17 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 
 	verdict->nearest.limit = -1;
 	for (size_t i = 0; i < job->n_main; i++) {
-		struct cmd_figures figures = cmd_rank_whole(job->ranks[i]);
+		struct cmd_figures figures = cmd_rank_whole(job->tops[i]);
 		struct pin_limit_use nearest = pin_limit_nearest(figures.of);
 		int64_t beside = pin_verdict_beside(figures.of);
 
 		if (pin_limit_is_nearer(nearest, verdict->nearest)) {
 			verdict->nearest = nearest;
-			set_name(verdict->nearest_of, job, cmd_rank_name(job->ranks[i]));
+			set_name(verdict->nearest_of, job, cmd_rank_name(job->tops[i]));
 		}
 		if (beside > most) {
 			most = beside;
-			set_name(verdict->most_beside_of, job, cmd_rank_name(job->ranks[i]));
+			set_name(verdict->most_beside_of, job, cmd_rank_name(job->tops[i]));
 		}
 	}
 	for (size_t i = 0; i < job->n_hosts; i++) {
@@ -128,7 +128,7 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 		struct pin_limit_use ram = {PIN_LIMIT_RAM, cmd_whole(sums[CMD_RSS_PEAK]),
 					    cmd_whole(sums[CMD_RAM])};
 
-		if (job->hosts[i].group.n > 1 && pin_limit_is_nearer(ram, verdict->nearest)) {
+		if (job->hosts[i].n > 1 && pin_limit_is_nearer(ram, verdict->nearest)) {
 			verdict->nearest = ram;
 			set_name(verdict->nearest_of, job,
 				 cmd_shortened(job->hosts[i].name, 60));
@@ -301,14 +301,14 @@ static void print_mark(const struct cmd_rank *rank)
 /* What a rank started, and what started it, is below it, with a plus before the process ids. */
 static void print_rank(const struct cmd_rank *rank)
 {
-	const struct cmd_group *tree = rank->in[CMD_TREE];
+	const struct cmd_group *tree = &rank->tree;
 	char name[16];
 
 	snprintf(name, sizeof name, "%s%.0f", rank->under ? "+" : "",
 		 rank->rank >= 0 ? rank->rank : rank->pid);
 	print_row(name, rank->host, rank->figures, false);
 	print_mark(rank);
-	if (!tree || rank->under)
+	if (tree->n < 2)
 		return;
 	for (size_t i = 1; i < tree->n && i <= MOST; i++)
 		print_rank(tree->ranks[i]);
@@ -359,19 +359,18 @@ static int compare_ranks(const void *a, const void *b)
 static void print_rank_table(const struct cmd_job *job)
 {
 	struct cmd_rank **rows = cmd_realloc(NULL, job->n_main * sizeof *rows);
-	size_t n = job->n_main > ALL ? MOST : job->n_main, n_others = 0;
+	size_t n = job->n_main > ALL ? MOST : job->n_main;
 
-	memcpy(rows, job->ranks, job->n_main * sizeof *rows);
+	memcpy(rows, job->tops, job->n_main * sizeof *rows);
 	if (n < job->n_main)
 		qsort(rows, job->n_main, sizeof *rows, compare_ranks);
 	print_head(job->ranks[0]->rank >= 0 ? "rank" : "process");
 	print_ranks(rows, n);
 	print_left_out(job->n_main, n, "more rank");
 	free(rows);
-	for (size_t i = job->n_main; i < job->n_ranks; i++)
-		if (!job->ranks[i]->under && n_others++ < MOST)
-			print_rank(job->ranks[i]);
-	print_left_out(n_others, MOST, "more process");
+	for (size_t i = job->n_main; i < job->n_tops && i < job->n_main + MOST; i++)
+		print_rank(job->tops[i]);
+	print_left_out(job->n_tops - job->n_main, MOST, "more process");
 	if (job->n_main > 1)
 		print_statistics(job);
 }
@@ -398,7 +397,7 @@ static void print_host_table(const struct cmd_job *job)
 	for (size_t i = 0; i < n; i++) {
 		char number[24];
 
-		snprintf(number, sizeof number, "%zu", rows[i].group.n);
+		snprintf(number, sizeof number, "%zu", rows[i].n);
 		print_row(number, rows[i].name, rows[i].figures, false);
 	}
 	print_left_out(job->n_hosts, n, "more host");

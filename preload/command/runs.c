@@ -173,10 +173,8 @@ static void join(struct cmd_run *run, struct cmd_family *family)
 {
 	struct cmd_family **had = holder(run, family->main->rank);
 
-	for (size_t i = 0; i < family->n; i++) {
+	for (size_t i = 0; i < family->n; i++)
 		family->ranks[i]->run = run;
-		family->ranks[i]->in[CMD_RUN] = &run->group;
-	}
 	run->ended = fmax(run->ended, family->ended);
 	if (*had && family->main->is_launcher)
 		return;
@@ -190,7 +188,7 @@ static void join(struct cmd_run *run, struct cmd_family *family)
 static void set_aside(struct cmd_family *family)
 {
 	for (size_t i = 0; i < family->n; i++)
-		family->ranks[i]->rank = family->ranks[i]->nranks = -1;
+		family->ranks[i]->rank = -1;
 }
 
 static void find_runs(struct cmd_job *job)

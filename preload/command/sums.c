@@ -182,6 +182,6 @@ static void add_phase(struct cmd_job *job, const struct cmd_phase *phase,
 void cmd_phases_merge(struct cmd_job *job)
 {
 	for (size_t i = 0; i < job->n_main; i++)
-		for (size_t k = 0; k < job->ranks[i]->n_phases; k++)
-			add_phase(job, &job->ranks[i]->phases[k], job->ranks[i]);
+		for (size_t k = 0; k < job->tops[i]->n_phases; k++)
+			add_phase(job, &job->tops[i]->phases[k], job->tops[i]);
 }
