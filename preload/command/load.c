@@ -107,9 +107,6 @@ static void read_figures(const json_t *report, struct cmd_rank *rank, struct cmd
 	figures[CMD_RATIO] = cmd_divide(figures[CMD_MAPPED], figures[CMD_LIVE_PEAK]);
 	/* A limit that is exceeded does not hold. */
 	figures[CMD_MEMLOCK_SHARE] = locked <= limit ? cmd_divide(locked, limit) : -1;
-	if (!json_object_size(reasons))
-		return;
-	rank->requests = cmd_realloc(NULL, PIN_REASONS * sizeof *rank->requests);
 	/* A newer version may have other reasons. */
 	for (int i = 0; i < PIN_REASONS; i++)
 		rank->requests[i] = fmax(
@@ -354,7 +351,6 @@ struct cmd_rank *cmd_rank_load(const char *file, json_t *texts, struct cmd_fault
 void cmd_rank_free(struct cmd_rank *rank)
 {
 	free(rank->file);
-	free(rank->requests);
 	free(rank->sites);
 	free(rank->samples);
 	free(rank->phases);

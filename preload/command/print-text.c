@@ -93,7 +93,7 @@ static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 		verdict->figures[CMD_IN_HEAP] = cmd_whole(sum.most_held);
 	verdict->mean_beyond = cmd_whole(sum.mean_beyond);
 	for (size_t i = 0; i < job->n_main; i++)
-		for (int k = 0; k < PIN_REASONS && job->ranks[i]->requests; k++)
+		for (int k = 0; k < PIN_REASONS; k++)
 			verdict->reasons[k] += cmd_whole(job->tops[i]->requests[k]);
 }
 

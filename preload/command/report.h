@@ -75,8 +75,8 @@ struct cmd_rank {
 	double leader, leader_since; /* the process that began the rank, or forked this one */
 	double rank, nranks; /* -1 outside an MPI job; the first of whom job.c takes for none */
 	double elapsed;	     /* seconds, until the report or record was written */
-	double figures[CMD_FIGURES]; /* -1 where the report has none */
-	double *requests; /* not served, by pin_reason, as far as it is known; or NULL */
+	double figures[CMD_FIGURES];  /* -1 where the report has none */
+	double requests[PIN_REASONS]; /* not served, by reason, as far as it is known */
 	struct cmd_site *sites;
 	struct cmd_sample *samples; /* in the order of time; without any, one of 0 */
 	struct cmd_phase *phases;
