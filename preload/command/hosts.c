@@ -205,11 +205,11 @@ static void find_host(struct cmd_host *host, struct cmd_rank *const *ranks, size
 static void set_peaks(double *figures, struct cmd_sum sum)
 {
 	if (figures[CMD_LIVE_PEAK] >= 0)
-		figures[CMD_LIVE_PEAK] = sum.most_live;
-	figures[CMD_MAPPED] = sum.most_mapped;
+		figures[CMD_LIVE_PEAK] = sum.most.live;
+	figures[CMD_MAPPED] = sum.most.mapped;
 	if (figures[CMD_RSS_PEAK] >= 0)
-		figures[CMD_RSS_PEAK] = sum.most_resident;
-	figures[CMD_RATIO] = cmd_divide(sum.most_mapped, figures[CMD_LIVE_PEAK]);
+		figures[CMD_RSS_PEAK] = sum.most.resident;
+	figures[CMD_RATIO] = cmd_divide(sum.most.mapped, figures[CMD_LIVE_PEAK]);
 }
 
 void cmd_hosts_find(struct cmd_job *job)

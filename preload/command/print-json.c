@@ -44,7 +44,7 @@ static json_t *rank_object(const struct cmd_job *job, size_t i)
 				   number(rank->parent), "program", rank->program, "file",
 				   rank->file, "elapsed_s", number(rank->elapsed), "trigger",
 				   rank->goes_on ?: rank->trigger, "tree_peak_bytes",
-				   number(rank->tree.n > 1 ? rank->tree.sum.most_live : 0));
+				   number(rank->tree.n > 1 ? rank->tree.sum.most.live : 0));
 
 	set_figures(object, rank->figures);
 	return object;
@@ -57,8 +57,8 @@ static json_t *run_object(const struct cmd_job *job, size_t i)
 	return json_pack("{s:s?,s:o,s:o,s:o,s:o,s:o}", "id", *run->id ? run->id : NULL,
 			 "started", number(run->began), "ranks", number((double)run->n_ranks),
 			 "nranks", number(run->nranks), "live_peak_bytes",
-			 number(run->group.sum.most_live), "rss_peak_bytes",
-			 number(run->group.sum.most_resident));
+			 number(run->group.sum.most.live), "rss_peak_bytes",
+			 number(run->group.sum.most.resident));
 }
 
 static json_t *host_object(const struct cmd_job *job, size_t i)

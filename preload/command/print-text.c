@@ -87,10 +87,10 @@ static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 			cmd_job_summary(job, i).of[is_sum ? CMD_SUM : CMD_MAX]);
 	}
 	if (verdict->figures[CMD_LIVE_PEAK] >= 0)
-		verdict->figures[CMD_LIVE_PEAK] = cmd_whole(sum.most_live);
+		verdict->figures[CMD_LIVE_PEAK] = cmd_whole(sum.most.live);
 	verdict->is_bound = cmd_job_summary(job, CMD_IN_HEAP).n < job->n_main;
 	if (verdict->figures[CMD_IN_HEAP] >= 0)
-		verdict->figures[CMD_IN_HEAP] = cmd_whole(sum.most_held);
+		verdict->figures[CMD_IN_HEAP] = cmd_whole(sum.most.held);
 	verdict->mean_beyond = cmd_whole(sum.mean_beyond);
 	for (size_t i = 0; i < job->n_main; i++)
 		for (int k = 0; k < PIN_REASONS; k++)
@@ -281,8 +281,8 @@ static void print_run_table(const struct cmd_job *job)
 
 		printf(" %9zu  %-32s %9.1f s %10s %10s\n", run->n_ranks,
 		       CMD_SHORTENED(run->name, 32), run->began - job->started,
-		       CMD_SIZE(run->group.sum.most_live),
-		       CMD_SIZE(run->group.sum.most_resident));
+		       CMD_SIZE(run->group.sum.most.live),
+		       CMD_SIZE(run->group.sum.most.resident));
 	}
 }
 
@@ -314,7 +314,7 @@ static void print_rank(const struct cmd_rank *rank)
 		print_rank(tree->ranks[i]);
 	print_left_out(tree->n - 1, MOST, "more process");
 	printf(" %9s  with its %s: %s in use at the peak\n", "",
-	       CMD_COUNTED(tree->n - 1, "other process"), CMD_SIZE(tree->sum.most_live));
+	       CMD_COUNTED(tree->n - 1, "other process"), CMD_SIZE(tree->sum.most.live));
 }
 
 /* The rows of each run are behind its id. */

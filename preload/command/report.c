@@ -115,9 +115,9 @@ static void print_changes(const struct cmd_job *old, const struct cmd_job *new)
 	struct cmd_sum now = cmd_sum_of(new->ranks, new->n_ranks, new->started);
 
 	printf("%-24s  %10s  %10s  %11s\n", "", "before", "after", "change");
-	print_size("in use at once", then.most_live, now.most_live);
-	print_size("heaps in memory at once", then.most_held, now.most_held);
-	print_size("all in memory at once", then.most_resident, now.most_resident);
+	print_size("in use at once", then.most.live, now.most.live);
+	print_size("heaps in memory at once", then.most.held, now.most.held);
+	print_size("all in memory at once", then.most.resident, now.most.resident);
 	print_size("largest peak of one", cmd_job_summary(old, CMD_LIVE_PEAK).of[CMD_MAX],
 		   cmd_job_summary(new, CMD_LIVE_PEAK).of[CMD_MAX]);
 	for (size_t i = 0; i < new->n_phases; i++) {

@@ -44,18 +44,15 @@ struct cmd_site {
 	size_t n_ranks;
 };
 
-/* What processes have at a moment, in seconds since the job began, and bytes. */
+/* What processes have, in bytes. */
 struct cmd_moment {
-	double time;
 	double live, mapped, held; /* of the heap: in use, grown to, and in memory */
 	double resident;	   /* with what was beside the heap at most */
 };
 
 struct cmd_sum {
-	struct cmd_moment last;
-	double most_live, most_mapped, most_held, most_resident;
-	double began, beyond; /* the first moment; seconds times what was held and not in use */
-	double mean_beyond;   /* in the mean over time; -1 if that is not known */
+	struct cmd_moment most;
+	double mean_beyond; /* held and not in use, over time; -1 if that is not known */
 };
 
 /* Processes that belong together, in the order of the job, and what they had at once. */

@@ -84,26 +84,12 @@ static void sink(struct turn *heap, size_t n, size_t i)
 	heap[i] = sunk;
 }
 
-static void add_moment(struct cmd_sum *sum, const struct cmd_moment *now)
-{
-	const struct cmd_moment *last = &sum->last;
-
-	if (sum->began < 0)
-		sum->began = now->time;
-	sum->beyond += (last->held - last->live) * (now->time - last->time);
-	sum->last = *now;
-	sum->most_live = fmax(sum->most_live, now->live);
-	sum->most_held = fmax(sum->most_held, now->held);
-	sum->most_mapped = fmax(sum->most_mapped, now->mapped);
-	sum->most_resident = fmax(sum->most_resident, now->resident);
-}
-
 struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks, double began)
 {
 	struct course *courses = cmd_realloc(NULL, n_ranks * sizeof *courses);
 	struct turn *heap = cmd_realloc(NULL, n_ranks * sizeof *heap);
-	struct cmd_sum sum = {.began = -1};
-	struct cmd_moment now = {0};
+	struct cmd_moment now = {0}, most = {0};
+	double first, time, beyond = 0; /* seconds times what was held and not in use */
 	size_t n = n_ranks;
 
 	for (size_t i = n; i--; sink(heap, n, i)) {
@@ -118,22 +104,26 @@ struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks, double 
 				course->top = k;
 		heap[i] = find_next(course);
 	}
+	first = time = heap->time;
 	while (n) {
 		struct course *course = heap->course;
 
-		now.time = heap->time;
+		beyond += (now.held - now.live) * (heap->time - time);
+		time = heap->time;
 		now.live += course->then.live - course->has.live;
 		now.mapped += course->then.mapped - course->has.mapped;
 		now.held += course->then.held - course->has.held;
 		now.resident += course->then.resident - course->has.resident;
-		add_moment(&sum, &now);
+		most.live = fmax(most.live, now.live);
+		most.mapped = fmax(most.mapped, now.mapped);
+		most.held = fmax(most.held, now.held);
+		most.resident = fmax(most.resident, now.resident);
 		*heap = course->next > course->n ? heap[--n] : find_next(course);
 		sink(heap, n, 0);
 	}
 	free(courses);
 	free(heap);
-	sum.mean_beyond = cmd_divide(sum.beyond, sum.last.time - sum.began);
-	return sum;
+	return (struct cmd_sum){most, cmd_divide(beyond, time - first)};
 }
 
 /* --- phases (pinalloc_mark()), by their names --------------------------------------------
