@@ -72,29 +72,21 @@ void cmd_library_preload(const char *library)
 
 /* --- a program ------------------------------------------------------------------- */
 
-static int check_executable(const char *path)
-{
-	struct stat file;
-
-	if (access(path, X_OK) || stat(path, &file))
-		return -errno;
-	return S_ISREG(file.st_mode) ? 0 : -EACCES;
-}
-
 int cmd_program_find(const char *command, char path[PATH_MAX])
 {
-	char *all = cmd_strdup(getenv("PATH") ?: "/bin:/usr/bin"), *rest = all, *one;
-	int error = -ENOENT;
+	const char *places = strchr(command, '/') ? "" : getenv("PATH") ?: "/bin:/usr/bin";
+	char *all = cmd_strdup(places), *rest = all, *one;
+	struct stat file;
+	int error = ENOENT;
 
-	snprintf(path, PATH_MAX, "%s", command);
-	if (strchr(command, '/'))
-		error = check_executable(path), rest = NULL;
 	while (error && *command && (one = strsep(&rest, ":"))) {
-		snprintf(path, PATH_MAX, "%s/%s", *one ? one : ".", command);
-		error = check_executable(path);
+		snprintf(path, PATH_MAX, "%s%s%s", one, *one ? "/" : "", command);
+		error = access(path, X_OK) || stat(path, &file) ? errno
+			: S_ISREG(file.st_mode)			? 0
+								: EACCES;
 	}
 	free(all);
-	return error;
+	return -error;
 }
 
 __attribute__((format(printf, 3, 4))) static int say(struct cmd_program *program,
