@@ -16,11 +16,11 @@ struct cmd_host {
 
 /* What a launcher started at once. A job may have several runs. */
 struct cmd_run {
-	const char *id, *name;	/* "" if it has none; what tells it from others of the job */
-	const char *program;	/* of its first rank */
-	size_t number;		/* in the order of their beginnings */
-	double began, ended;	/* since 1970, in seconds, as far as it is known; or -1 */
-	bool is_kept, is_alone; /* it is of the job; the job has no other run */
+	const char *id;	     /* "" if it has none */
+	const char *name;    /* of several of the job; "" of one, NULL if it is not of it */
+	const char *program; /* of its first rank */
+	size_t number;	     /* in the order of their beginnings */
+	double began, ended; /* since 1970, in seconds, as far as it is known; or -1 */
 	struct cmd_group group;
 	size_t n_ranks, n_missing; /* those that left a report, and others */
 	double nranks;		   /* by its reports, or -1 */

@@ -175,8 +175,7 @@ static void print_missing(const struct cmd_job *job)
 		if (!run->n_missing)
 			continue;
 		printf("  No report of %zu of %.0f ranks%s%s: ", run->n_missing, run->nranks,
-		       run->is_alone ? "" : " of ",
-		       run->is_alone ? "" : CMD_SHORTENED(run->name, 60));
+		       *run->name ? " of " : "", CMD_SHORTENED(run->name, 60));
 		print_ranges(run->missing, run->n_missing);
 		printf(".\n");
 	}
@@ -216,8 +215,7 @@ struct cmd_text cmd_rank_name(const struct cmd_rank *rank)
 
 	if (rank->rank >= 0)
 		snprintf(name.text, sizeof name.text, "rank %.0f%s%.60s", rank->rank,
-			 rank->run->is_alone ? "" : " of ",
-			 rank->run->is_alone ? "" : CMD_SHORTENED(rank->run->name, 50));
+			 *rank->run->name ? " of " : "", CMD_SHORTENED(rank->run->name, 50));
 	else
 		snprintf(name.text, sizeof name.text, "%.70s:%.0f",
 			 CMD_SHORTENED(rank->host, 64), rank->pid);
@@ -325,7 +323,7 @@ static void print_ranks(struct cmd_rank *const *ranks, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		const struct cmd_run *run = ranks[i]->run;
 
-		if (run && !run->is_alone && run != last)
+		if (run && *run->name && run != last)
 			printf(" %9s  %s\n", "run", CMD_SHORTENED(run->name, 64));
 		last = run;
 		print_rank(ranks[i]);
