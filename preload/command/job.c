@@ -264,29 +264,25 @@ struct cmd_text cmd_rank_near(const struct cmd_rank *rank)
 }
 
 /*
- * What was near to a limit is taken to have been the first. When a process died its record does
- * not say: one that waits changes nothing.
+ * Of several the one whose record ends first of those near to a limit is taken to have been the
+ * first. When a process died its record does not say: one that waits changes nothing.
  */
-static bool died_before(const struct cmd_rank *one, const struct cmd_rank *other)
-{
-	bool is_near = *cmd_rank_near(one).text, is_other_near = *cmd_rank_near(other).text;
-
-	return is_near != is_other_near
-		       ? is_near
-		       : one->started + one->elapsed < other->started + other->elapsed;
-}
-
 static void find_killed(struct cmd_job *job)
 {
+	const struct cmd_rank *last = NULL, *near = NULL;
+
 	for (size_t i = 0; i < job->n_main; i++) {
 		const struct cmd_rank *rank = job->tops[i];
 
 		if (!rank->is_killed)
 			continue;
 		job->n_killed++;
-		if (!job->killed || died_before(rank, job->killed))
-			job->killed = rank;
+		last = rank;
+		if (*CMD_RANK_NEAR(rank) &&
+		    (!near || rank->started + rank->elapsed < near->started + near->elapsed))
+			near = rank;
 	}
+	job->killed = job->n_killed > 1 ? near : last;
 }
 
 /* The processes are sorted by process, to find what is there twice; by who began them, to leave

@@ -43,7 +43,7 @@ struct cmd_job {
 	 */
 	struct cmd_rank **tops;
 	size_t n_ranks, n_tops, n_main;
-	const struct cmd_rank *killed; /* of those, who died first, or NULL */
+	const struct cmd_rank *killed; /* of those, who died first; NULL: not known */
 	double nranks;		       /* of all runs, or -1 */
 	struct cmd_host *hosts;	       /* sorted by name */
 	const char *sites_kind;	       /* NULL without sites */
@@ -108,6 +108,7 @@ struct cmd_figures cmd_rank_whole(const struct cmd_rank *rank);
 
 /* The limit that the process was near to, as "97 % of its limit (locked memory)"; or "". */
 struct cmd_text cmd_rank_near(const struct cmd_rank *rank);
+#define CMD_RANK_NEAR(rank) (cmd_rank_near(rank).text)
 
 /* The forms of `pinalloc report`. */
 void cmd_text_print(const struct cmd_job *job, size_t n_sites);

@@ -43,20 +43,18 @@ static void print_heading(const struct cmd_job *job)
 static void print_killed(const struct cmd_job *job)
 {
 	const struct cmd_rank *first = job->killed;
-	struct cmd_text near;
 
-	if (!first)
-		return;
-	near = cmd_rank_near(first);
-	if (job->n_killed > 1 && !*near.text)
-		printf("pinalloc: %s ended without a report (killed, or by _exit); which was "
-		       "the first is not known\n",
-		       CMD_COUNTED(job->n_killed, first->rank >= 0 ? "rank" : "process"));
-	else
+	if (first)
 		printf("pinalloc: %s on %s ended %swithout a report (it was killed, or called "
 		       "_exit), last seen %.1f s after its start%s%s\n",
 		       CMD_RANK_NAME(first), first->host, job->n_killed > 1 ? "first " : "",
-		       first->elapsed, *near.text ? ", at " : "", near.text);
+		       first->elapsed, *CMD_RANK_NEAR(first) ? ", at " : "",
+		       CMD_RANK_NEAR(first));
+	else if (job->n_killed)
+		printf("pinalloc: %s ended without a report (killed, or by _exit); which was "
+		       "the first is not known\n",
+		       CMD_COUNTED(job->n_killed,
+				   job->tops[0]->rank >= 0 ? "rank" : "process"));
 }
 
 /* Of memory that is not heap. */
@@ -288,12 +286,10 @@ static void print_run_table(const struct cmd_job *job)
 
 static void print_mark(const struct cmd_rank *rank)
 {
-	struct cmd_text near = cmd_rank_near(rank);
-
 	if (rank->is_killed || rank->goes_on)
 		printf(" %9s  %s; last record at %.1f s%s%s\n", "",
 		       rank->goes_on ?: "KILLED or _exit", rank->elapsed,
-		       *near.text ? ": " : "", near.text);
+		       *CMD_RANK_NEAR(rank) ? ": " : "", CMD_RANK_NEAR(rank));
 }
 
 /* What a rank started, and what started it, is below it, with a plus before the process ids. */
