@@ -95,13 +95,7 @@ static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 			verdict->reasons[k] += cmd_whole(job->tops[i]->requests[k]);
 }
 
-/* A process is named if there are others. */
-static void set_name(char *name, const struct cmd_job *job, struct cmd_text text)
-{
-	strcpy(name, job->n_main > 1 ? text.text : "");
-}
-
-/* What is of one process, and which it is. */
+/* What is of one process, and which it is, if there are others. */
 static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict)
 {
 	int64_t most = 0;
@@ -114,11 +108,11 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 
 		if (pin_limit_is_nearer(nearest, verdict->nearest)) {
 			verdict->nearest = nearest;
-			set_name(verdict->nearest_of, job, cmd_rank_name(job->tops[i]));
+			strcpy(verdict->nearest_of, CMD_RANK_NAME(job->tops[i]));
 		}
 		if (beside > most) {
 			most = beside;
-			set_name(verdict->most_beside_of, job, cmd_rank_name(job->tops[i]));
+			strcpy(verdict->most_beside_of, CMD_RANK_NAME(job->tops[i]));
 		}
 	}
 	for (size_t i = 0; i < job->n_hosts; i++) {
@@ -128,10 +122,11 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 
 		if (job->hosts[i].n > 1 && pin_limit_is_nearer(ram, verdict->nearest)) {
 			verdict->nearest = ram;
-			set_name(verdict->nearest_of, job,
-				 cmd_shortened(job->hosts[i].name, 60));
+			strcpy(verdict->nearest_of, CMD_SHORTENED(job->hosts[i].name, 60));
 		}
 	}
+	if (job->n_main == 1)
+		*verdict->nearest_of = *verdict->most_beside_of = '\0';
 }
 
 static void print_answers(const struct cmd_job *job)
