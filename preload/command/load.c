@@ -184,6 +184,8 @@ static void read_samples(const json_t *report, struct cmd_rank *rank, struct cmd
 		    (i && (float)at < sample[-1].seconds))
 			wrong(fault, "has no valid timeline[%zu]", i);
 		*sample = (struct cmd_sample){(float)at, (float)live, (float)mapped};
+		if (sample->live > rank->samples[rank->top].live)
+			rank->top = i;
 		rank->lasted = fmax(rank->lasted, (double)sample->seconds);
 	}
 }

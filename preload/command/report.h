@@ -78,6 +78,7 @@ struct cmd_rank {
 	struct cmd_sample *samples; /* in the order of time; without any, one of 0 */
 	struct cmd_phase *phases;
 	size_t n_sites, n_samples, n_phases;
+	size_t top; /* the sample with the most in use */
 
 	bool is_launcher; /* or a shell, by its name */
 

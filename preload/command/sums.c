@@ -14,7 +14,7 @@
 /* A process on its way through its timeline. */
 struct course {
 	const struct cmd_rank *rank;
-	size_t next, top, n;	     /* moments: the next, the highest, and how many */
+	size_t next, n;		     /* moments: the next, and how many */
 	double start, peak;	     /* seconds; bytes in use */
 	struct cmd_moment has, then; /* what it has, and will have next */
 };
@@ -48,7 +48,7 @@ static struct turn find_next(struct course *course)
 		turn.time = course->start + sample->seconds;
 		turn.order = (double)i - (sample->seconds < rank->lasted ? -1 : (double)n);
 		then->live = sample->live;
-		if (i == course->top && rank->figures[CMD_LIVE_PEAK] >= 0)
+		if (i == rank->top && rank->figures[CMD_LIVE_PEAK] >= 0)
 			then->live = rank->figures[CMD_LIVE_PEAK];
 		then->mapped = i == n - 1 ? rank->figures[CMD_MAPPED] : sample->mapped;
 		course->peak = fmax(course->peak, then->live);
@@ -99,9 +99,6 @@ struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks, double 
 		*course = (struct course){.rank = rank,
 					  .start = fmax(rank->started, began) - began,
 					  .n = (rank->n_samples ?: 1) + (rank->left > 0)};
-		for (size_t k = 1; k < rank->n_samples; k++)
-			if (rank->samples[k].live > rank->samples[course->top].live)
-				course->top = k;
 		heap[i] = find_next(course);
 	}
 	first = time = heap->time;
