@@ -19,9 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* No real report comes near this. */
-#define MOST_BYTES (64 << 20)
-
 /* A limit so large that it is none in effect may come near this. */
 #define TOO_MUCH 0x1p64
 
@@ -324,14 +321,11 @@ struct cmd_rank *cmd_rank_load(const char *file, json_t *texts, struct cmd_fault
 	struct cmd_rank *rank = cmd_realloc(NULL, sizeof *rank);
 	FILE *in = fopen(file, "re");
 	json_t *report = NULL;
-	struct stat status;
 
 	*rank = (struct cmd_rank){.file = cmd_valid(cmd_strdup(file))};
 	*fault = (struct cmd_fault){""};
-	if (!in || fstat(fileno(in), &status))
+	if (!in)
 		wrong(fault, "cannot be read: %s", strerror(errno));
-	else if (status.st_size > MOST_BYTES)
-		wrong(fault, "is too large for a report");
 	else
 		report = ungetc(getc(in), in) ? parse_json(in, fault) : parse_record(in, fault);
 	if (report) {
