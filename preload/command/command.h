@@ -22,8 +22,8 @@ int cmd_report(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 
-/* For check, which runs this command under the library: says whose malloc it has. */
-#define CMD_PROBE "--whose-malloc"
+/* For check, which runs this command under the library: whether malloc is of its argument. */
+#define CMD_PROBE "--malloc-is-of"
 int cmd_probe(int argc, char **argv);
 
 /* "pinalloc SUBCOMMAND", once that is known. */
