@@ -38,9 +38,6 @@ void cmd_complain(const char *format, ...) __attribute__((format(printf, 1, 2)))
  */
 char *cmd_clean(char *text);
 
-/* Only the bytes that are not UTF-8, for JSON, which can hold all else. */
-char *cmd_valid(char *text);
-
 /* realloc() and strdup() that never return NULL: they end the program with one line. */
 void *cmd_realloc(void *old, size_t n_bytes) __attribute__((warn_unused_result));
 char *cmd_strdup(const char *text) __attribute__((warn_unused_result));

@@ -17,7 +17,7 @@
 
 static void skip(struct cmd_job *job, const char *file, const char *why)
 {
-	char *name = cmd_valid(cmd_strdup(file));
+	char *name = cmd_clean(cmd_strdup(file));
 
 	cmd_complain("%s %s; left out", file, why);
 	json_array_append_new(job->skipped, json_pack("{s:s,s:s}", "file", name, "why", why));

@@ -322,7 +322,7 @@ struct cmd_rank *cmd_rank_load(const char *file, json_t *texts, struct cmd_fault
 	FILE *in = fopen(file, "re");
 	json_t *report = NULL;
 
-	*rank = (struct cmd_rank){.file = cmd_valid(cmd_strdup(file))};
+	*rank = (struct cmd_rank){.file = cmd_clean(cmd_strdup(file))};
 	*fault = (struct cmd_fault){""};
 	if (!in)
 		wrong(fault, "cannot be read: %s", strerror(errno));
