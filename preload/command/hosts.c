@@ -28,12 +28,6 @@ static void add_to_host(struct cmd_host *host, const struct cmd_rank *rank)
 		host->tightest = rank;
 }
 
-/* Whether of a process, or of a program that it executed, only a record is left. */
-static bool is_over(const struct cmd_rank *rank)
-{
-	return rank->is_killed || (rank->goes_on && rank->until < INFINITY);
-}
-
 /* Bytes of pages that other processes may have, too; of an older report all are its own. */
 static double common(const struct cmd_rank *rank)
 {
@@ -45,32 +39,29 @@ static double common(const struct cmd_rank *rank)
 }
 
 /*
- * The part of such pages that counts for others, of a run's: by how many processes had them
- * when the report that says most was written, and all of which that is not known. It is not of
- * a process that has forked: its children have its heap, too. What has much less than others,
- * as a helper, does not share what these have.
+ * The part of such pages that counts for others, of a run's: by how many processes had them at
+ * most when a report was written, and all of which that is not known. It is not of a process
+ * that has forked: its children have its heap, too. What has much less than others, as a
+ * helper, does not share what these have.
  */
 static double others_part(struct cmd_rank *const *ranks, size_t n, const struct cmd_run *run)
 {
-	double most = -1, sharers = 0, n_unknown = 0, n_all = 0, largest = 1;
+	double sharers = 0, n_unknown = 0, n_all = 0, largest = 1;
 
 	for (size_t i = 0; i < n; i++)
 		if (ranks[i]->run == run && ranks[i]->parent < 0)
 			largest = fmax(largest, common(ranks[i]));
 	for (size_t i = 0; i < n; i++) {
 		const double *figures = ranks[i]->figures;
-		double shared = figures[CMD_RSS] - figures[CMD_PSS];
+		double all = common(ranks[i]), own = all - figures[CMD_RSS] + figures[CMD_PSS];
 
-		if (ranks[i]->run != run || ranks[i]->parent >= 0 ||
-		    common(ranks[i]) < largest / 2)
+		if (ranks[i]->run != run || ranks[i]->parent >= 0 || all < largest / 2)
 			continue;
 		n_all++;
-		if (figures[CMD_PSS] < 0 || ranks[i]->has_forked) {
+		if (figures[CMD_PSS] < 0 || ranks[i]->has_forked)
 			n_unknown++;
-		} else if (shared > most) {
-			most = shared;
-			sharers = common(ranks[i]) / fmax(1, common(ranks[i]) - shared);
-		}
+		else
+			sharers = fmax(sharers, all / fmax(1, own));
 	}
 	sharers = fmin(n_all, sharers + n_unknown);
 	return sharers > 1 ? 1 - 1 / sharers : 0;
@@ -87,6 +78,8 @@ static void find_memory(struct cmd_rank *rank, double part)
 	const double *figures = rank->figures;
 	double own = figures[rank->parent < 0 ? CMD_RSS_PEAK : CMD_PSS];
 	double shared = part * common(rank), all;
+	/* Of it, or of a program that it executed, only a record is left. */
+	bool is_over = rank->is_killed || (rank->goes_on && rank->until < INFINITY);
 
 	rank->touched = figures[CMD_IN_HEAP];
 	if (rank->touched >= 0 && rank->parent >= 0)
@@ -104,7 +97,7 @@ static void find_memory(struct cmd_rank *rank, double part)
 	rank->beside = fmax(0, all - shared);
 	/* What a record says of memory is older than what it says of what was in use: that may
 	 * have been touched since, and have killed it. */
-	if (is_over(rank) && figures[CMD_IN_HEAP] < 0)
+	if (is_over && figures[CMD_IN_HEAP] < 0)
 		rank->figures[CMD_RSS_PEAK] = fmax(
 			figures[CMD_RSS_PEAK], fmin(figures[CMD_MAPPED], rank->touched) + all);
 	if (rank->is_killed && figures[CMD_CGROUP_LIMIT] >= 0)
