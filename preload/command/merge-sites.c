@@ -21,32 +21,28 @@ static bool begins_with(const char *name, const char *const *words)
 	return *words;
 }
 
-/* Of C, C++ or Fortran, or of Rust: a program in C++ may have a namespace by such a name. */
-static bool is_of_library(const char *frame, bool is_rust)
+/* Of C, C++ or Fortran. */
+static bool is_of_library(const char *frame)
 {
 	static const char *const names[] = {"std::", "__gnu_cxx::", "operator new", NULL};
-	static const char *const rust[] = {
-		"alloc::", "core::", "hashbrown::", "&dyn core::", "str>", "[", NULL};
 	static const char *const files[] = {"libc.so", "libstdc++.so", "libc++.so",
 					    "libgfortran.so", NULL};
-	const char *name = frame + (*frame == '<'), *file = strchr(frame, '\n');
+	const char *file = strchr(frame, '\n');
 
 	while (file > frame && file[-1] != '/' && file[-1] != '(')
 		file--;
-	return begins_with(name, names) || begins_with(file, files) ||
-	       (is_rust && begins_with(name, rust));
+	return begins_with(frame, names) || begins_with(file, files);
 }
 
 /* The frames of the program's own code, up to main(); all, if none is. */
 static const char *own_frames(json_t *texts, const char *stack)
 {
 	char *own = cmd_realloc(NULL, strlen(stack) + 1);
-	bool is_rust = strstr(stack, ".rs:");
 	size_t n = 0;
 
 	for (const char *frame = stack, *end; *frame; frame = end) {
 		end = strchr(frame, '\n') + 1;
-		if (is_of_library(frame, is_rust))
+		if (is_of_library(frame))
 			continue;
 		memcpy(own + n, frame, (size_t)(end - frame));
 		n += (size_t)(end - frame);
