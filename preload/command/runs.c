@@ -231,7 +231,7 @@ static int compare_runs(const void *a, const void *b)
 static const char *name_of(const struct cmd_job *job, const struct cmd_run *run)
 {
 	size_t n_alike = !*run->id;
-	char *name;
+	char name[256];
 
 	if (job->n_runs == 1)
 		return "";
@@ -239,9 +239,9 @@ static const char *name_of(const struct cmd_job *job, const struct cmd_run *run)
 		n_alike += job->runs[i]->id == run->id;
 	if (n_alike < 2)
 		return run->id;
-	if (asprintf(&name, "%s%srun %zu", run->id, *run->id ? ", " : "", run->number + 1) < 0)
-		cmd_no_memory();
-	return name;
+	snprintf(name, sizeof name, "%.200s%srun %zu", run->id, *run->id ? ", " : "",
+		 run->number + 1);
+	return cmd_keep(job->texts, cmd_clean(name));
 }
 
 /* The runs of the job that started last, whose times overlap, of those with the id if one is
