@@ -73,32 +73,18 @@ static void add_records(struct cmd_job *job, const char *text, size_t n_bytes)
 
 static void free_job(struct cmd_job *job)
 {
-	for (size_t i = 0; i < job->n_ranks; i++) {
-		struct cmd_group *tree = job->ranks[i]->in[CMD_TREE];
-
-		if (tree && !job->ranks[i]->under) {
-			free(tree->ranks);
-			free(tree);
-		}
+	for (size_t i = 0; i < job->n_ranks; i++)
 		cmd_rank_free(job->ranks[i]);
-	}
-	for (size_t i = 0; i < job->n_skipped; i++) {
-		free(job->skipped[i].file);
-		free(job->skipped[i].why);
-	}
 	free(job->ranks);
-	free(job->skipped);
-	for (size_t i = 0; i < job->n_runs; i++) {
-		free(job->runs[i]->group.ranks);
+	free(job->tops);
+	for (size_t i = 0; i < job->n_runs; i++)
 		free(job->runs[i]->missing);
-	}
 	free(job->runs);
 	free(job->all_runs);
-	for (size_t i = 0; i < job->n_hosts; i++)
-		free(job->hosts[i].group.ranks);
 	free(job->hosts);
 	free(job->phases);
 	free(job->sites);
+	json_decref(job->skipped);
 	json_decref(job->texts);
 }
 

@@ -54,16 +54,12 @@ __attribute__((format(printf, 4, 5))) static void say(enum grade grade, const ch
 
 /* --- the library ----------------------------------------------------------------- */
 
-/* What the probe prints before the path of the object in which the address of malloc lies. */
-#define MALLOC_IS "malloc is that of "
-
 int cmd_probe(int argc, char **argv)
 {
 	Dl_info owner;
 
-	(void)argc, (void)argv;
-	return !dladdr(dlsym(RTLD_DEFAULT, "malloc"), &owner) ||
-	       printf(MALLOC_IS "%s\n", owner.dli_fname) < 0;
+	return argc != 2 || !dladdr(dlsym(RTLD_DEFAULT, "malloc"), &owner) ||
+	       strcmp(owner.dli_fname, argv[1]) != 0;
 }
 
 static void become_probe(const void *library, int out)
@@ -75,26 +71,22 @@ static void become_probe(const void *library, int out)
 	if (!setenv("PINALLOC_LOG", "info", 1) && !setenv("PINALLOC_REPORT", "off", 1) &&
 	    !unsetenv("PINALLOC_HELP") && !unsetenv("LD_DEBUG") &&
 	    dup2(out, STDERR_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0)
-		execl(own, "pinalloc", CMD_PROBE, NULL);
+		execl(own, "pinalloc", CMD_PROBE, library, NULL);
 }
 
 /*
- * Of the reasons why not, the first is what the loader says of the library, then whose malloc
- * it is, the last that the library says, and the last line about something else.
+ * Of the reasons why not, the first is what the loader says of the library, then the last that
+ * the library says, and the last line about something else.
  */
 static void judge_probe(const char *library, char *text, int status)
 {
-	const char *own = NULL, *owner = NULL, *loader = NULL, *other = "it was not loaded";
-	bool is_ours = false;
+	const char *own = NULL, *loader = NULL, *other = "it was not loaded, or has none";
 	char *line;
 
 	while ((line = strsep(&text, "\n"))) {
 		const char *said = strncmp(line, "pinalloc[", 9) ? NULL : strstr(line, "]: ");
 
-		if (!strncmp(line, MALLOC_IS, sizeof MALLOC_IS - 1)) {
-			owner = line;
-			is_ours = !status && !strcmp(line + sizeof MALLOC_IS - 1, library);
-		} else if (said) {
+		if (said) {
 			own = said + 3;
 			say(WARN, "environment", NULL, "%s", own);
 		} else if (strstr(line, library)) {
@@ -103,11 +95,11 @@ static void judge_probe(const char *library, char *text, int status)
 			other = line;
 		}
 	}
-	if (is_ours)
+	if (!status)
 		say(OK, "library", NULL, "%s takes over malloc", library);
 	else
-		say(FAIL, "library", NULL, "%s does not take over malloc: %s",
-			    library, loader ?: owner ?: own ?: other);
+		say(FAIL, "library", NULL, "%s does not take over malloc: %s", library,
+		    loader ?: own ?: other);
 }
 
 static void check_library(void)

@@ -22,8 +22,8 @@ int cmd_report(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 
-/* For check, which runs this command under the library: says whose malloc it has. */
-#define CMD_PROBE "--whose-malloc"
+/* For check, which runs this command under the library: whether malloc is of its argument. */
+#define CMD_PROBE "--malloc-is-of"
 int cmd_probe(int argc, char **argv);
 
 /* "pinalloc SUBCOMMAND", once that is known. */
@@ -37,9 +37,6 @@ void cmd_complain(const char *format, ...) __attribute__((format(printf, 1, 2)))
  * terminal must not obey a file or its name, and a line must stay one. Returns the text.
  */
 char *cmd_clean(char *text);
-
-/* Only the bytes that are not UTF-8, for JSON, which can hold all else. */
-char *cmd_valid(char *text);
 
 /* realloc() and strdup() that never return NULL: they end the program with one line. */
 void *cmd_realloc(void *old, size_t n_bytes) __attribute__((warn_unused_result));

@@ -16,25 +16,17 @@
 
 const char *cmd_name = "pinalloc";
 
-char *cmd_valid(char *text)
-{
-	for (size_t i = 0, n; text[i]; i += n ? n : 1) {
-		n = pin_utf8_length(text + i);
-		text[i] = n ? text[i] : '?';
-	}
-	return text;
-}
-
 char *cmd_clean(char *text)
 {
-	cmd_valid(text);
-	for (unsigned char *at = (unsigned char *)text; *at; at++) {
+	for (size_t i = 0, n; text[i]; i += n) {
+		const unsigned char *at = (unsigned char *)text + i;
+		size_t valid = pin_utf8_length(text + i);
+
+		n = valid ? valid : 1;
 		/* U+0080 to U+009F, one of which begins control sequences, are c2 80 to c2 9f.
 		 */
-		if (at[0] == 0xc2 && at[1] < 0xa0)
-			memset(at, '?', 2);
-		else if (*at < ' ' || *at == 0x7f)
-			*at = '?';
+		if (!valid || *at < ' ' || *at == 0x7f || (*at == 0xc2 && at[1] < 0xa0))
+			memset(text + i, '?', n);
 	}
 	return text;
 }

@@ -28,12 +28,6 @@ static void add_to_host(struct cmd_host *host, const struct cmd_rank *rank)
 		host->tightest = rank;
 }
 
-/* Whether of a process, or of a program that it executed, only a record is left. */
-static bool is_over(const struct cmd_rank *rank)
-{
-	return rank->is_killed || (rank->goes_on && rank->until < INFINITY);
-}
-
 /* Bytes of pages that other processes may have, too; of an older report all are its own. */
 static double common(const struct cmd_rank *rank)
 {
@@ -45,32 +39,29 @@ static double common(const struct cmd_rank *rank)
 }
 
 /*
- * The part of such pages that counts for others, of a run's: by how many processes had them
- * when the report that says most was written, and all of which that is not known. It is not of
- * a process that has forked: its children have its heap, too. What has much less than others,
- * as a helper, does not share what these have.
+ * The part of such pages that counts for others, of a run's: by how many processes had them at
+ * most when a report was written, and all of which that is not known. It is not of a process
+ * that has forked: its children have its heap, too. What has much less than others, as a
+ * helper, does not share what these have.
  */
 static double others_part(struct cmd_rank *const *ranks, size_t n, const struct cmd_run *run)
 {
-	double most = -1, sharers = 0, n_unknown = 0, n_all = 0, largest = 1;
+	double sharers = 0, n_unknown = 0, n_all = 0, largest = 1;
 
 	for (size_t i = 0; i < n; i++)
 		if (ranks[i]->run == run && ranks[i]->parent < 0)
 			largest = fmax(largest, common(ranks[i]));
 	for (size_t i = 0; i < n; i++) {
 		const double *figures = ranks[i]->figures;
-		double shared = figures[CMD_RSS] - figures[CMD_PSS];
+		double all = common(ranks[i]), own = all - figures[CMD_RSS] + figures[CMD_PSS];
 
-		if (ranks[i]->run != run || ranks[i]->parent >= 0 ||
-		    common(ranks[i]) < largest / 2)
+		if (ranks[i]->run != run || ranks[i]->parent >= 0 || all < largest / 2)
 			continue;
 		n_all++;
-		if (figures[CMD_PSS] < 0 || ranks[i]->has_forked) {
+		if (figures[CMD_PSS] < 0 || ranks[i]->has_forked)
 			n_unknown++;
-		} else if (shared > most) {
-			most = shared;
-			sharers = common(ranks[i]) / fmax(1, common(ranks[i]) - shared);
-		}
+		else
+			sharers = fmax(sharers, all / fmax(1, own));
 	}
 	sharers = fmin(n_all, sharers + n_unknown);
 	return sharers > 1 ? 1 - 1 / sharers : 0;
@@ -87,6 +78,8 @@ static void find_memory(struct cmd_rank *rank, double part)
 	const double *figures = rank->figures;
 	double own = figures[rank->parent < 0 ? CMD_RSS_PEAK : CMD_PSS];
 	double shared = part * common(rank), all;
+	/* Of it, or of a program that it executed, only a record is left. */
+	bool is_over = rank->is_killed || (rank->goes_on && rank->until < INFINITY);
 
 	rank->touched = figures[CMD_IN_HEAP];
 	if (rank->touched >= 0 && rank->parent >= 0)
@@ -102,10 +95,15 @@ static void find_memory(struct cmd_rank *rank, double part)
 	else if (figures[CMD_PSS] >= 0 && !rank->has_forked)
 		shared = fmax(shared, figures[CMD_RSS] - figures[CMD_PSS]);
 	rank->beside = fmax(0, all - shared);
-	/* What a record says of memory is older than what it says of what was in use. */
-	if (is_over(rank) && figures[CMD_IN_HEAP] < 0)
+	/* What a record says of memory is older than what it says of what was in use: that may
+	 * have been touched since, and have killed it. */
+	if (is_over && figures[CMD_IN_HEAP] < 0)
 		rank->figures[CMD_RSS_PEAK] = fmax(
 			figures[CMD_RSS_PEAK], fmin(figures[CMD_MAPPED], rank->touched) + all);
+	if (rank->is_killed && figures[CMD_CGROUP_LIMIT] >= 0)
+		rank->figures[CMD_CGROUP_PEAK] = fmin(
+			figures[CMD_CGROUP_LIMIT],
+			fmax(figures[CMD_CGROUP_PEAK], figures[CMD_LIVE_PEAK]));
 }
 
 /* --- forked children -----------------------------------------------------------------------
@@ -168,11 +166,10 @@ static void find_host(struct cmd_host *host, struct cmd_rank *const *ranks, size
 {
 	double seen = -1, part = 0;
 
-	*host = (struct cmd_host){.name = ranks[0]->host};
+	*host = (struct cmd_host){.name = ranks[0]->host, .n = n};
 	for (int figure = 0; figure < CMD_FIGURES; figure++)
 		host->figures[figure] = -1;
 	for (size_t i = 0; i < n; i++) {
-		ranks[i]->in[CMD_HOST] = &host->group;
 		add_to_host(host, ranks[i]);
 		seen = fmax(seen, ranks[i]->started + ranks[i]->lasted);
 	}
@@ -197,14 +194,28 @@ static void find_host(struct cmd_host *host, struct cmd_rank *const *ranks, size
 	}
 }
 
+/* Of memory, what they had at once. */
+static void set_peaks(double *figures, struct cmd_sum sum)
+{
+	if (figures[CMD_LIVE_PEAK] >= 0)
+		figures[CMD_LIVE_PEAK] = sum.most.live;
+	figures[CMD_MAPPED] = sum.most.mapped;
+	if (figures[CMD_RSS_PEAK] >= 0)
+		figures[CMD_RSS_PEAK] = sum.most.resident;
+	figures[CMD_RATIO] = cmd_divide(sum.most.mapped, figures[CMD_LIVE_PEAK]);
+}
+
 void cmd_hosts_find(struct cmd_job *job)
 {
 	job->hosts = cmd_realloc(NULL, job->n_ranks * sizeof *job->hosts);
-	for (size_t first = 0, n; first < job->n_ranks; first += n) {
+	for (size_t i = 0, n; i < job->n_ranks; i += n) {
+		struct cmd_rank *const *ranks = job->ranks + i;
+		struct cmd_host *host = &job->hosts[job->n_hosts++];
+
 		n = 1;
-		while (first + n < job->n_ranks &&
-		       job->ranks[first]->host == job->ranks[first + n]->host)
+		while (i + n < job->n_ranks && ranks[n]->host == ranks[0]->host)
 			n++;
-		find_host(&job->hosts[job->n_hosts++], job->ranks + first, n);
+		find_host(host, ranks, n);
+		set_peaks(host->figures, cmd_sum_of(ranks, n, job->started));
 	}
 }

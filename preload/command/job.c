@@ -17,16 +17,11 @@
 
 static void skip(struct cmd_job *job, const char *file, const char *why)
 {
-	cmd_complain("%s %s; left out", file, why);
-	job->skipped = cmd_realloc(job->skipped, (job->n_skipped + 1) * sizeof *job->skipped);
-	job->skipped[job->n_skipped++] = (struct cmd_skipped){cmd_valid(cmd_strdup(file)),
-							      cmd_clean(cmd_strdup(why))};
-}
+	char *name = cmd_clean(cmd_strdup(file));
 
-static void append(struct cmd_rank ***ranks, size_t *n, struct cmd_rank *rank)
-{
-	*ranks = cmd_realloc(*ranks, (*n + 1) * sizeof(struct cmd_rank *));
-	(*ranks)[(*n)++] = rank;
+	cmd_complain("%s %s; left out", file, why);
+	json_array_append_new(job->skipped, json_pack("{s:s,s:s}", "file", name, "why", why));
+	free(name);
 }
 
 /* A pipe in a directory would make the command wait. */
@@ -40,49 +35,48 @@ static void add_file(struct cmd_job *job, const char *file, bool is_entry)
 		skip(job, file, "is not a regular file");
 		return;
 	}
-	job->texts = job->texts ?: json_object();
 	rank = cmd_rank_load(file, job->texts, &fault);
-	if (rank)
-		append(&job->ranks, &job->n_ranks, rank);
-	else if (!is_entry || !cmd_ends_in(file, PIN_RUNNING_SUFFIX) || !stat(file, &status))
+	if (rank) {
+		job->ranks = cmd_realloc(job->ranks,
+					 (job->n_ranks + 1) * sizeof(struct cmd_rank *));
+		job->ranks[job->n_ranks++] = rank;
+	} else if (!is_entry || !cmd_ends_in(file, PIN_RUNNING_SUFFIX) ||
+		   !stat(file, &status)) {
 		skip(job, file, fault.text);
-}
-
-static const char *wanted; /* the end of a name */
-
-static int is_wanted(const struct dirent *entry)
-{
-	return entry->d_name[0] != '.' && cmd_ends_in(entry->d_name, wanted);
+	}
 }
 
 /* Returns how many there are; below 0 if this is no directory. */
 static int add_files(struct cmd_job *job, const char *path, const char *end)
 {
 	struct dirent **entries;
+	int n_entries = scandir(path, &entries, NULL, alphasort), n = 0;
 	char *file;
-	int n;
 
-	wanted = end;
-	n = scandir(path, &entries, is_wanted, alphasort);
-	for (int i = 0; i < n; i++) {
-		if (asprintf(&file, "%s%s%s", path, cmd_ends_in(path, "/") ? "" : "/",
-			     entries[i]->d_name) < 0)
+	for (int i = 0; i < n_entries; i++) {
+		const char *name = entries[i]->d_name;
+
+		if (name[0] == '.' || !cmd_ends_in(name, end))
+			continue;
+		if (asprintf(&file, "%s%s%s", path, cmd_ends_in(path, "/") ? "" : "/", name) <
+		    0)
 			cmd_no_memory();
 		add_file(job, file, true);
 		free(file);
-		free(entries[i]);
+		n++;
 	}
-	if (n >= 0)
-		free(entries);
-	return n;
+	return n_entries < 0 ? -1 : n;
 }
 
 /* Records first: when a record has gone, the report is there that has replaced it. */
 void cmd_job_add(struct cmd_job *job, const char *path)
 {
-	int n_records = add_files(job, path, PIN_RUNNING_SUFFIX);
-	int n_reports = add_files(job, path, ".json");
+	int n_records, n_reports;
 
+	job->texts = job->texts ?: json_object();
+	job->skipped = job->skipped ?: json_array();
+	n_records = add_files(job, path, PIN_RUNNING_SUFFIX);
+	n_reports = add_files(job, path, ".json");
 	if (n_reports < 0)
 		add_file(job, path, false);
 	else if (!n_records && !n_reports)
@@ -93,23 +87,22 @@ void cmd_job_add(struct cmd_job *job, const char *path)
 
 struct cmd_summary cmd_job_summary(const struct cmd_job *job, enum cmd_figure figure)
 {
-	struct cmd_summary summary = {0};
+	struct cmd_summary summary = {0, {-1, -1, -1, -1, -1}, NULL};
+	double *of = summary.of;
 
 	for (size_t i = 0; i < job->n_main; i++) {
-		double n = job->ranks[i]->figures[figure];
+		double n = job->tops[i]->figures[figure];
 
 		if (n < 0)
 			continue;
-		if (!summary.n || n < summary.min)
-			summary.min = n;
-		if (!summary.n || n > summary.max) {
-			summary.max = n;
-			summary.largest = job->ranks[i];
-		}
-		summary.sum += n;
-		summary.mean = summary.sum / (double)++summary.n;
+		if (n > of[CMD_MAX])
+			summary.largest = job->tops[i];
+		of[CMD_MIN] = summary.n ? fmin(of[CMD_MIN], n) : n;
+		of[CMD_MAX] = fmax(of[CMD_MAX], n);
+		of[CMD_SUM] = fmax(of[CMD_SUM], 0) + n;
+		of[CMD_MEAN] = of[CMD_SUM] / (double)++summary.n;
 	}
-	summary.imbalance = cmd_divide(summary.max, summary.mean);
+	of[CMD_IMBALANCE] = cmd_divide(of[CMD_MAX], of[CMD_MEAN]);
 	return summary;
 }
 
@@ -133,19 +126,18 @@ static int compare_by_process(const void *a, const void *b)
 	       ?: strcmp(RANK(a)->file, RANK(b)->file);
 }
 
-/* The order of the job, in which a rank comes before the other processes of that rank, and a
- * process before what it forked. */
+/* The order of the job, in which a rank comes before its other processes, and a process before
+ * what it forked. */
 static int compare_ranks(const void *a, const void *b)
 {
 	const struct cmd_rank *one = RANK(a), *other = RANK(b);
-	int order = cmd_compare(one->under != NULL, other->under != NULL)
-			    ?: cmd_compare(one->rank < 0, other->rank < 0);
+	int order = cmd_compare(one->rank < 0, other->rank < 0);
 
 	if (!order && one->rank >= 0)
 		order = cmd_compare((double)one->run->number, (double)other->run->number)
 				?: cmd_compare(one->rank, other->rank)
 				?: cmd_compare_use(one, other);
-	else if (!order && !one->under)
+	else if (!order)
 		order = strverscmp(one->host, other->host)
 				?: cmd_compare(one->leader, other->leader)
 				?: cmd_compare(one->parent >= 0, other->parent >= 0);
@@ -200,54 +192,45 @@ static bool is_under(const struct cmd_rank *rank, const struct cmd_rank *top)
 }
 
 /* Of the processes of a rank the one that used most is the rank. */
-static void find_main(struct cmd_job *job)
+static void find_trees(struct cmd_job *job)
 {
-	struct cmd_rank *top = NULL;
-
 	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_ranks);
-	for (size_t i = 0; i < job->n_ranks; i++) {
-		struct cmd_rank *rank = job->ranks[i];
+	job->tops = cmd_realloc(NULL, job->n_ranks * sizeof *job->tops);
+	for (size_t i = 0, n; i < job->n_ranks; i += n) {
+		struct cmd_rank **ranks = job->ranks + i, *top = ranks[0];
 
-		if (!top || !is_under(rank, top)) {
-			top = rank;
+		for (n = 1; i + n < job->n_ranks && is_under(ranks[n], top); n++) {
+			ranks[n]->under = top;
+			ranks[n]->rank = -1;
+		}
+		top->tree = (struct cmd_group){ranks, n, cmd_sum_of(ranks, n, job->started)};
+		job->tops[job->n_tops++] = top;
+		job->n_main += (top->rank >= 0) == (job->ranks[0]->rank >= 0);
+		if (!top->run)
 			continue;
-		}
-		if (!top->in[CMD_TREE]) {
-			top->in[CMD_TREE] = cmd_realloc(NULL, sizeof(struct cmd_group));
-			*top->in[CMD_TREE] = (struct cmd_group){.n = 0};
-		}
-		rank->in[CMD_TREE] = top->in[CMD_TREE];
-		rank->under = top;
-		rank->rank = rank->nranks = -1;
+		top->run->group.ranks = top->run->group.ranks ?: ranks;
+		top->run->group.n += n;
+		top->run->n_ranks++;
 	}
-	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_ranks);
-	while (job->n_main < job->n_ranks && !job->ranks[job->n_main]->under &&
-	       (job->ranks[job->n_main]->rank >= 0) == (job->ranks[0]->rank >= 0))
-		job->n_main++;
 }
 
-static void count_ranks(struct cmd_job *job)
+/* The ranks of the runs are in the order of the job. */
+static void sum_runs(struct cmd_job *job)
 {
-	struct cmd_rank **at = job->ranks;
+	struct cmd_rank **at = job->tops;
 
-	for (size_t i = 0; i < job->n_main; i++) {
-		struct cmd_run *run = job->ranks[i]->run;
-
-		if (run && job->ranks[i]->rank >= 0)
-			run->n_ranks++;
-	}
 	job->nranks = -1;
 	for (size_t i = 0; i < job->n_runs; i++) {
 		struct cmd_run *run = job->runs[i];
 		struct cmd_rank **end = at + run->n_ranks;
 
+		run->group.sum = cmd_sum_of(run->group.ranks, run->group.n, job->started);
 		run->missing = cmd_realloc(NULL, (size_t)fmax(run->nranks, 0) * sizeof(long));
-		for (long next = 0; next < (long)run->nranks; next++) {
-			while (at < end && (long)(*at)->rank < next)
+		for (long next = 0; next < (long)run->nranks; next++)
+			if (at < end && (long)(*at)->rank == next)
 				at++;
-			if (at == end || (long)(*at)->rank > next)
+			else
 				run->missing[run->n_missing++] = next;
-		}
 		at = end;
 		job->n_missing += run->n_missing;
 		if (run->nranks >= 0)
@@ -255,60 +238,24 @@ static void count_ranks(struct cmd_job *job)
 	}
 }
 
-/* --- sums ------------------------------------------------------------------------------ */
-
-static void sum_groups(struct cmd_job *job, enum cmd_grouping by)
-{
-	for (size_t i = 0; i < job->n_ranks; i++) {
-		struct cmd_group *group = job->ranks[i]->in[by];
-
-		if (group)
-			append(&group->ranks, &group->n, job->ranks[i]);
-	}
-	for (size_t i = 0; i < job->n_ranks; i++) {
-		struct cmd_group *group = job->ranks[i]->in[by];
-
-		if (group && group->ranks[0] == job->ranks[i])
-			group->sum = cmd_sum_of(group->ranks, group->n, job->started);
-	}
-}
-
-/* Of memory, what they had at once. */
-static void sum_hosts(struct cmd_job *job)
-{
-	for (size_t i = 0; i < job->n_hosts; i++) {
-		const struct cmd_sum *sum = &job->hosts[i].group.sum;
-		double *figures = job->hosts[i].figures;
-
-		if (figures[CMD_LIVE_PEAK] >= 0)
-			figures[CMD_LIVE_PEAK] = sum->most_live;
-		figures[CMD_MAPPED] = sum->most_mapped;
-		if (figures[CMD_RSS_PEAK] >= 0)
-			figures[CMD_RSS_PEAK] = sum->most_resident;
-		figures[CMD_RATIO] = cmd_divide(sum->most_mapped, figures[CMD_LIVE_PEAK]);
-	}
-}
-
 /* --- who died ---------------------------------------------------------------------- */
 
 #define NEAR 0.75
 
+struct cmd_figures cmd_rank_whole(const struct cmd_rank *rank)
+{
+	struct cmd_figures whole;
+
+	for (int i = 0; i < CMD_STORED; i++)
+		whole.of[i] = cmd_whole(rank->figures[i]);
+	return whole;
+}
+
 struct cmd_text cmd_rank_near(const struct cmd_rank *rank)
 {
 	struct cmd_text text = {""};
-	int64_t figures[CMD_STORED];
-	struct pin_limit_use use;
-	double limit = rank->figures[CMD_CGROUP_LIMIT];
+	struct pin_limit_use use = pin_limit_nearest(cmd_rank_whole(rank).of);
 
-	for (int i = 0; i < CMD_STORED; i++)
-		figures[i] = cmd_whole(rank->figures[i]);
-	/* It may have died of what it had allocated, and touched only since its record was
-	 * written. */
-	if (rank->is_killed && limit >= 0)
-		figures[CMD_CGROUP_PEAK] = cmd_whole(
-			fmin(limit, fmax(rank->figures[CMD_CGROUP_PEAK],
-					 rank->figures[CMD_LIVE_PEAK])));
-	use = pin_limit_nearest(figures);
 	if ((double)use.used >= NEAR * (double)use.limit && use.limit > 0)
 		snprintf(text.text, sizeof text.text, "%.0f %% of its limit (%s)",
 			 100 * (double)use.used / (double)use.limit,
@@ -317,29 +264,25 @@ struct cmd_text cmd_rank_near(const struct cmd_rank *rank)
 }
 
 /*
- * What was near to a limit is taken to have been the first. When a process died its record does
- * not say: one that waits changes nothing.
+ * Of several the one whose record ends first of those near to a limit is taken to have been the
+ * first. When a process died its record does not say: one that waits changes nothing.
  */
-static bool died_before(const struct cmd_rank *one, const struct cmd_rank *other)
-{
-	bool is_near = *cmd_rank_near(one).text, is_other_near = *cmd_rank_near(other).text;
-
-	return is_near != is_other_near
-		       ? is_near
-		       : one->started + one->elapsed < other->started + other->elapsed;
-}
-
 static void find_killed(struct cmd_job *job)
 {
+	const struct cmd_rank *last = NULL, *near = NULL;
+
 	for (size_t i = 0; i < job->n_main; i++) {
-		const struct cmd_rank *rank = job->ranks[i];
+		const struct cmd_rank *rank = job->tops[i];
 
 		if (!rank->is_killed)
 			continue;
 		job->n_killed++;
-		if (!job->killed || died_before(rank, job->killed))
-			job->killed = rank;
+		last = rank;
+		if (*CMD_RANK_NEAR(rank) &&
+		    (!near || rank->started + rank->elapsed < near->started + near->elapsed))
+			near = rank;
 	}
+	job->killed = job->n_killed > 1 ? near : last;
 }
 
 /* The processes are sorted by process, to find what is there twice; by who began them, to leave
@@ -353,11 +296,8 @@ bool cmd_job_merge(struct cmd_job *job)
 		return false;
 	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_by_process);
 	cmd_hosts_find(job);
-	find_main(job);
-	for (int by = 0; by < CMD_GROUPINGS; by++)
-		sum_groups(job, by);
-	sum_hosts(job);
-	count_ranks(job);
+	find_trees(job);
+	sum_runs(job);
 	find_killed(job);
 	cmd_sites_merge(job);
 	cmd_phases_merge(job);

@@ -7,27 +7,20 @@
 
 #include <stdio.h>
 
-/* Processes that belong together, in the order of the job, and what they had at once. */
-struct cmd_group {
-	struct cmd_rank **ranks;
-	size_t n;
-	struct cmd_sum sum;
-};
-
 struct cmd_host {
 	const char *name;
-	struct cmd_group group;	     /* processes without a rank included */
+	size_t n;		     /* processes, without a rank, too */
 	double figures[CMD_FIGURES]; /* sums, or the largest of a property; -1 if none has it */
 	const struct cmd_rank *tightest; /* nearest to its limit on locked memory; or NULL */
 };
 
 /* What a launcher started at once. A job may have several runs. */
 struct cmd_run {
-	const char *id, *name;	/* "" if it has none; what tells it from others of the job */
-	const char *program;	/* of its first rank */
-	size_t number;		/* in the order of their beginnings */
-	double began, ended;	/* since 1970, in seconds, as far as it is known; or -1 */
-	bool is_kept, is_alone; /* it is of the job; the job has no other run */
+	const char *id;	     /* "" if it has none */
+	const char *name;    /* of several of the job; "" of one, NULL if it is not of it */
+	const char *program; /* of its first rank */
+	size_t number;	     /* in the order of their beginnings */
+	double began, ended; /* since 1970, in seconds, as far as it is known; or -1 */
 	struct cmd_group group;
 	size_t n_ranks, n_missing; /* those that left a report, and others */
 	double nranks;		   /* by its reports, or -1 */
@@ -36,39 +29,39 @@ struct cmd_run {
 	size_t n_holders;
 };
 
-struct cmd_skipped {
-	char *file, *why;
-};
-
 struct cmd_job {
 	const char *id; /* of the run to report; NULL for all of the job that started last */
 	double started; /* since 1970, in seconds; or -1 */
 	struct cmd_run *all_runs, **runs; /* of which these, as they began, are of the job */
 	size_t n_runs;
-	/*
-	 * Ranks by run and number, then those without one, by host and process, and last what
-	 * is under others. The first so many are the job: its ranks, or all processes if none
-	 * has a rank. The others, such as the launcher and what a rank started, count only in
-	 * the sums of their host; what a rank started, also in its tree.
-	 */
+	/* Ranks by run and number, each before its other processes; then what has no rank. */
 	struct cmd_rank **ranks;
-	size_t n_ranks, n_main;
-	const struct cmd_rank *killed; /* of those, who died first, or NULL */
+	/*
+	 * Of these, what is not under others. The first so many are the job: its ranks, or all
+	 * processes if none has a rank. All else, such as the launcher, counts only in the sums
+	 * of its host; what is under a rank, also in its tree.
+	 */
+	struct cmd_rank **tops;
+	size_t n_ranks, n_tops, n_main;
+	const struct cmd_rank *killed; /* of those, who died first; NULL: not known */
 	double nranks;		       /* of all runs, or -1 */
 	struct cmd_host *hosts;	       /* sorted by name */
 	const char *sites_kind;	       /* NULL without sites */
 	struct cmd_site *sites;	       /* largest first */
 	struct cmd_phase *phases;      /* as they began */
-	struct cmd_skipped *skipped;
-	size_t n_killed, n_missing, n_hosts, n_sites, n_skipped, n_phases;
+	json_t *skipped;	       /* files, as in the merged report */
+	size_t n_killed, n_missing, n_hosts, n_sites, n_phases;
 	bool is_for_people; /* the stacks of sites have only the program's own code */
 	json_t *texts;	    /* of which each is kept once */
 };
 
-/* A figure over those of the job's ranks that have it; all 0 if none does. */
+/* What is said of a figure over the job's ranks; the last is the largest over the mean. */
+enum cmd_statistic { CMD_SUM, CMD_MIN, CMD_MEAN, CMD_MAX, CMD_IMBALANCE, CMD_STATISTICS };
+
+/* Over those that have it; all -1 if none does. */
 struct cmd_summary {
 	size_t n;
-	double min, mean, max, sum, imbalance; /* the last: largest over mean */
+	double of[CMD_STATISTICS];
 	const struct cmd_rank *largest;
 };
 
@@ -92,7 +85,7 @@ void cmd_hosts_find(struct cmd_job *job);
 /* Below 0 if, of two processes of a rank, the first is the rank. */
 int cmd_compare_use(const struct cmd_rank *a, const struct cmd_rank *b);
 
-/* Merges the sites of all ranks, and changes those of the ranks. */
+/* Merges the sites of all ranks. */
 void cmd_sites_merge(struct cmd_job *job);
 
 /* Merges the phases of the job's ranks, by their names. */
@@ -107,8 +100,15 @@ struct cmd_summary cmd_job_summary(const struct cmd_job *job, enum cmd_figure fi
 struct cmd_text cmd_rank_name(const struct cmd_rank *rank);
 #define CMD_RANK_NAME(rank) (cmd_rank_name(rank).text)
 
+/* Its figures, for what the library has in common (verdict.h). */
+struct cmd_figures {
+	int64_t of[CMD_STORED];
+};
+struct cmd_figures cmd_rank_whole(const struct cmd_rank *rank);
+
 /* The limit that the process was near to, as "97 % of its limit (locked memory)"; or "". */
 struct cmd_text cmd_rank_near(const struct cmd_rank *rank);
+#define CMD_RANK_NEAR(rank) (cmd_rank_near(rank).text)
 
 /* The forms of `pinalloc report`. */
 void cmd_text_print(const struct cmd_job *job, size_t n_sites);

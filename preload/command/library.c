@@ -72,29 +72,21 @@ void cmd_library_preload(const char *library)
 
 /* --- a program ------------------------------------------------------------------- */
 
-static int check_executable(const char *path)
-{
-	struct stat file;
-
-	if (access(path, X_OK) || stat(path, &file))
-		return -errno;
-	return S_ISREG(file.st_mode) ? 0 : -EACCES;
-}
-
 int cmd_program_find(const char *command, char path[PATH_MAX])
 {
-	char *all = cmd_strdup(getenv("PATH") ?: "/bin:/usr/bin"), *rest = all, *one;
-	int error = -ENOENT;
+	const char *places = strchr(command, '/') ? "" : getenv("PATH") ?: "/bin:/usr/bin";
+	char *all = cmd_strdup(places), *rest = all, *one;
+	struct stat file;
+	int error = ENOENT;
 
-	snprintf(path, PATH_MAX, "%s", command);
-	if (strchr(command, '/'))
-		error = check_executable(path), rest = NULL;
 	while (error && *command && (one = strsep(&rest, ":"))) {
-		snprintf(path, PATH_MAX, "%s/%s", *one ? one : ".", command);
-		error = check_executable(path);
+		snprintf(path, PATH_MAX, "%s%s%s", one, *one ? "/" : "", command);
+		error = access(path, X_OK) || stat(path, &file) ? errno
+			: S_ISREG(file.st_mode)			? 0
+								: EACCES;
 	}
 	free(all);
-	return error;
+	return -error;
 }
 
 __attribute__((format(printf, 3, 4))) static int say(struct cmd_program *program,
@@ -129,27 +121,15 @@ static const char *own_loader(void)
 	return dladdr((void *)getauxval(AT_BASE), &loader) ? loader.dli_fname : "";
 }
 
-/* What is asked about: whether the kernel starts it by this command's loader, which then runs
- * nothing but says what it would load. */
-struct question {
-	const char *path;
-	bool is_started;
-};
-
-/* What it would load, the library included. */
-static void ask_loader(const void *arg, int out)
+/* What it would load for this path without links, the library included. */
+static void ask_loader(const void *path, int out)
 {
-	const struct question *question = arg;
 	char library[PATH_MAX];
 
 	cmd_library_find(library);
 	cmd_library_preload(library);
-	if (dup2(out, STDOUT_FILENO) < 0 || dup2(out, STDERR_FILENO) < 0)
-		return;
-	if (!question->is_started)
-		execl(own_loader(), own_loader(), "--list", question->path, NULL);
-	else if (!setenv("LD_TRACE_LOADED_OBJECTS", "1", 1))
-		execl(question->path, question->path, NULL);
+	if (dup2(out, STDOUT_FILENO) >= 0 && dup2(out, STDERR_FILENO) >= 0)
+		execl(own_loader(), own_loader(), "--list", path, NULL);
 }
 
 /* The runtimes of gcc and clang that replace malloc. */
@@ -203,8 +183,7 @@ static int look_at_interpreter(const char *script, char *line, struct cmd_progra
 		;
 	if (!name)
 		return 0;
-	snprintf(path, sizeof path, "%s", name);
-	error = is_env ? cmd_program_find(name, path) : check_executable(path);
+	error = cmd_program_find(name, path);
 	if (!error)
 		return cmd_program_look(path, program);
 	return say(program, "install it, or correct the first line of the script",
@@ -214,10 +193,8 @@ static int look_at_interpreter(const char *script, char *line, struct cmd_progra
 int cmd_program_look(const char *path, struct cmd_program *program)
 {
 	static char list[1 << 16];
-	char start[4096];
+	char start[4096], whole[PATH_MAX];
 	long n = pin_io_read(path, start, sizeof start);
-	struct question question = {path, memmem(start, n > 0 ? (size_t)n : 0, own_loader(),
-						 strlen(own_loader()) + 1)};
 
 	*program = (struct cmd_program){.cure = NULL};
 	if (!strncmp(start, "#!", 2)) {
@@ -233,5 +210,7 @@ int cmd_program_look(const char *path, struct cmd_program *program)
 		    path, strerrordesc_np((int)-n));
 		return n < 0 ? (int)n : -ENOEXEC;
 	}
-	return judge(path, list, cmd_try(ask_loader, &question, list, sizeof list), program);
+	return judge(path, list,
+		     cmd_try(ask_loader, realpath(path, whole) ?: path, list, sizeof list),
+		     program);
 }

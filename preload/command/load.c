@@ -19,9 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* No real report comes near this. */
-#define MOST_BYTES (64 << 20)
-
 /* A limit so large that it is none in effect may come near this. */
 #define TOO_MUCH 0x1p64
 
@@ -107,9 +104,6 @@ static void read_figures(const json_t *report, struct cmd_rank *rank, struct cmd
 	figures[CMD_RATIO] = cmd_divide(figures[CMD_MAPPED], figures[CMD_LIVE_PEAK]);
 	/* A limit that is exceeded does not hold. */
 	figures[CMD_MEMLOCK_SHARE] = locked <= limit ? cmd_divide(locked, limit) : -1;
-	if (!json_object_size(reasons))
-		return;
-	rank->requests = cmd_realloc(NULL, PIN_REASONS * sizeof *rank->requests);
 	/* A newer version may have other reasons. */
 	for (int i = 0; i < PIN_REASONS; i++)
 		rank->requests[i] = fmax(
@@ -187,6 +181,8 @@ static void read_samples(const json_t *report, struct cmd_rank *rank, struct cmd
 		    (i && (float)at < sample[-1].seconds))
 			wrong(fault, "has no valid timeline[%zu]", i);
 		*sample = (struct cmd_sample){(float)at, (float)live, (float)mapped};
+		if (sample->live > rank->samples[rank->top].live)
+			rank->top = i;
 		rank->lasted = fmax(rank->lasted, (double)sample->seconds);
 	}
 }
@@ -325,14 +321,11 @@ struct cmd_rank *cmd_rank_load(const char *file, json_t *texts, struct cmd_fault
 	struct cmd_rank *rank = cmd_realloc(NULL, sizeof *rank);
 	FILE *in = fopen(file, "re");
 	json_t *report = NULL;
-	struct stat status;
 
-	*rank = (struct cmd_rank){.file = cmd_valid(cmd_strdup(file))};
+	*rank = (struct cmd_rank){.file = cmd_clean(cmd_strdup(file))};
 	*fault = (struct cmd_fault){""};
-	if (!in || fstat(fileno(in), &status))
+	if (!in)
 		wrong(fault, "cannot be read: %s", strerror(errno));
-	else if (status.st_size > MOST_BYTES)
-		wrong(fault, "is too large for a report");
 	else
 		report = ungetc(getc(in), in) ? parse_json(in, fault) : parse_record(in, fault);
 	if (report) {
@@ -354,7 +347,6 @@ struct cmd_rank *cmd_rank_load(const char *file, json_t *texts, struct cmd_fault
 void cmd_rank_free(struct cmd_rank *rank)
 {
 	free(rank->file);
-	free(rank->requests);
 	free(rank->sites);
 	free(rank->samples);
 	free(rank->phases);

@@ -113,17 +113,14 @@ char *cplus_demangle(const char *name, int options);
  * module. */
 static void print_frame(const char *name, const char *where, int number, FILE *out)
 {
-	char *plain = cplus_demangle(name, HOW) ?: cmd_strdup(name), *frame,
-	     *clone = strstr(plain, " [clone");
+	char *plain = cmd_clean(cplus_demangle(name, HOW) ?: cmd_strdup(name));
+	char *file = cmd_clean(cmd_strdup(basename(where))), *clone = strstr(plain, " [clone");
 
 	if (clone)
 		*clone = '\0';
-	if ((number ? asprintf(&frame, "%s (%s:%d)", plain, basename(where), number)
-		    : asprintf(&frame, "%s (%s)", plain, basename(where))) < 0)
-		cmd_no_memory();
-	fprintf(out, "%s\n", cmd_clean(frame));
+	fprintf(out, number ? "%s (%s:%d)\n" : "%s (%s)\n", plain, file, number);
 	free(plain);
-	free(frame);
+	free(file);
 }
 
 static const char *name_of(Dwarf_Die *function)

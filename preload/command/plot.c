@@ -31,8 +31,8 @@ struct curve {
 };
 
 struct plot {
-	struct curve *curves; /* those that have lines come first */
-	size_t n, n_lines;
+	struct curve *curves;
+	size_t n;
 	double end; /* seconds */
 };
 
@@ -40,17 +40,14 @@ struct plot {
 
 static void add_curve(struct plot *plot, const struct cmd_job *job, const struct cmd_rank *rank)
 {
-	struct curve *curve = &plot->curves[plot->n++];
+	const struct cmd_sample *top = &rank->samples[rank->top];
+	double start = cmd_rank_began(rank, job);
 
-	*curve = (struct curve){.rank = rank, .start = cmd_rank_began(rank, job), .which = ""};
-	for (size_t i = 0; i < rank->n_samples; i++)
-		if (rank->samples[i].live > curve->peak) {
-			curve->peak = rank->samples[i].live;
-			curve->at = curve->start + rank->samples[i].seconds;
-		}
-	plot->end = fmax(plot->end, curve->start + rank->lasted);
 	/* The timeline has samples; the report knows the peak between them. */
-	curve->peak = fmax(curve->peak, rank->figures[CMD_LIVE_PEAK]);
+	plot->curves[plot->n++] = (struct curve){rank, start,
+						 fmax(top->live, rank->figures[CMD_LIVE_PEAK]),
+						 start + top->seconds, ""};
+	plot->end = fmax(plot->end, start + rank->lasted);
 }
 
 static int compare_peaks(const void *a, const void *b)
@@ -67,9 +64,8 @@ static void collect_curves(struct plot *plot, const struct cmd_job *job)
 
 	plot->curves = curves;
 	for (size_t i = 0; i < job->n_main; i++)
-		if (job->ranks[i]->n_samples)
-			add_curve(plot, job, job->ranks[i]);
-	plot->n_lines = plot->n;
+		if (job->tops[i]->n_samples)
+			add_curve(plot, job, job->tops[i]);
 	if (plot->n > ALL) {
 		qsort(curves, plot->n, sizeof *curves, compare_peaks);
 		curves[1] = curves[plot->n / 2];
@@ -77,7 +73,7 @@ static void collect_curves(struct plot *plot, const struct cmd_job *job)
 		curves[0].which = "most: ";
 		curves[1].which = "median: ";
 		curves[2].which = "least: ";
-		plot->n_lines = 3;
+		plot->n = 3;
 	}
 }
 
@@ -85,7 +81,7 @@ static void collect_curves(struct plot *plot, const struct cmd_job *job)
 
 static void print_heading(const struct plot *plot, const struct cmd_job *job, FILE *out)
 {
-	fprintf(out, "%zu\t%.6f\t%s: %s on %s\n\n\n", plot->n_lines, plot->end,
+	fprintf(out, "%zu\t%.6f\t%s: %s on %s\n\n\n", plot->n, plot->end,
 		CMD_SHORTENED(job->ranks[0]->program, TITLE),
 		CMD_COUNTED(job->n_main, job->ranks[0]->rank >= 0 ? "rank" : "process"),
 		CMD_COUNTED(job->n_hosts, "host"));
@@ -99,7 +95,7 @@ static void print_killed(const struct cmd_job *job, FILE *out)
 {
 	fprintf(out, "\n\n-1\t-1\t\n");
 	for (size_t i = 0; i < job->n_main; i++) {
-		const struct cmd_rank *rank = job->ranks[i];
+		const struct cmd_rank *rank = job->tops[i];
 
 		if (rank->is_killed && rank->n_samples)
 			fprintf(out, "%.6f\t%.0f\t%s\n",
@@ -141,12 +137,12 @@ bool cmd_plot_table(const struct cmd_job *job, FILE *out)
 	collect_curves(&plot, job);
 	if (plot.n) {
 		print_heading(&plot, job, out);
-		for (size_t i = 0; i < plot.n_lines; i++)
+		for (size_t i = 0; i < plot.n; i++)
 			fprintf(out, "%.6f\t%.0f\t%zu\n", plot.curves[i].at,
 				plot.curves[i].peak, i);
 		print_killed(job, out);
 		print_phases(job, out);
-		for (size_t i = 0; i < plot.n_lines; i++)
+		for (size_t i = 0; i < plot.n; i++)
 			print_line(&plot.curves[i], out);
 	}
 	free(plot.curves);

@@ -38,14 +38,13 @@ static void set_figures(json_t *object, const double *figures)
 static json_t *rank_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_rank *rank = job->ranks[i];
-	const struct cmd_group *tree = rank->in[CMD_TREE];
 	json_t *object = json_pack("{s:o,s:s?,s:s,s:o,s:o,s:s,s:s,s:o,s:s?,s:o}", "rank",
 				   number(rank->rank), "run", *rank->job ? rank->job : NULL,
 				   "host", rank->host, "pid", number(rank->pid), "parent",
 				   number(rank->parent), "program", rank->program, "file",
 				   rank->file, "elapsed_s", number(rank->elapsed), "trigger",
 				   rank->goes_on ?: rank->trigger, "tree_peak_bytes",
-				   number(tree && !rank->under ? tree->sum.most_live : 0));
+				   number(rank->tree.n > 1 ? rank->tree.sum.most.live : 0));
 
 	set_figures(object, rank->figures);
 	return object;
@@ -58,18 +57,17 @@ static json_t *run_object(const struct cmd_job *job, size_t i)
 	return json_pack("{s:s?,s:o,s:o,s:o,s:o,s:o}", "id", *run->id ? run->id : NULL,
 			 "started", number(run->began), "ranks", number((double)run->n_ranks),
 			 "nranks", number(run->nranks), "live_peak_bytes",
-			 number(run->group.sum.most_live), "rss_peak_bytes",
-			 number(run->group.sum.most_resident));
+			 number(run->group.sum.most.live), "rss_peak_bytes",
+			 number(run->group.sum.most.resident));
 }
 
 static json_t *host_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_host *host = &job->hosts[i];
-	json_t *object = json_pack("{s:s,s:o,s:o,s:o}", "host", host->name, "processes",
-				   number((double)host->group.n), "memlock_worst_share",
-				   number(host->figures[CMD_MEMLOCK_SHARE]),
-				   "memlock_worst_rank",
-				   number(host->tightest ? host->tightest->rank : -1));
+	json_t *object = json_pack(
+		"{s:s,s:o,s:o,s:o}", "host", host->name, "processes", number((double)host->n),
+		"memlock_worst_share", number(host->figures[CMD_MEMLOCK_SHARE]),
+		"memlock_worst_rank", number(host->tightest ? host->tightest->rank : -1));
 
 	set_figures(object, host->figures);
 	return object;
@@ -100,11 +98,6 @@ static json_t *phase_object(const struct cmd_job *job, size_t i)
 	for (int k = 0; k < PIN_PHASE_FIGURES; k++)
 		json_object_set_new(object, pin_phase_keys[k], number(phase->of[k]));
 	return object;
-}
-
-static json_t *skipped_object(const struct cmd_job *job, size_t i)
-{
-	return json_pack("{s:s,s:s}", "file", job->skipped[i].file, "why", job->skipped[i].why);
 }
 
 /* --- the object ---------------------------------------------------------------- */
@@ -145,16 +138,15 @@ static void print_statistics(const struct cmd_job *job)
 	static const char *const names[] = {
 		",\"totals\":", ",\"min\":", ",\"mean\":", ",\"max\":", ",\"imbalance\":"};
 
-	for (size_t k = 0; k < PIN_ARRAY_SIZE(names); k++) {
+	for (int k = 0; k < CMD_STATISTICS; k++) {
 		json_t *object = json_object();
 
 		for (int i = 0; i < CMD_STORED; i++) {
 			struct cmd_summary summary = cmd_job_summary(job, i);
-			const double values[] = {summary.sum, summary.min, summary.mean,
-						 summary.max, summary.imbalance};
 
-			if (summary.n && (k || !(pin_figures[i].flags & PIN_PROPERTY)))
-				set_figure(object, i, values[k]);
+			if (summary.n &&
+			    (k != CMD_SUM || !(pin_figures[i].flags & PIN_PROPERTY)))
+				set_figure(object, i, summary.of[k]);
 		}
 		print(names[k], object);
 	}
@@ -167,7 +159,7 @@ void cmd_json_print(const struct cmd_job *job)
 				     number(job->started)));
 	print(",\"nranks\":", number(job->nranks));
 	print(",\"missing_ranks\":", missing_ranks(job));
-	print_list("files_skipped", job, job->n_skipped, skipped_object);
+	print(",\"files_skipped\":", json_incref(job->skipped));
 	print_statistics(job);
 	print_list("runs", job, job->n_runs, run_object);
 	print_list("hosts", job, job->n_hosts, host_object);

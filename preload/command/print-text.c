@@ -26,8 +26,8 @@ static void print_heading(const struct cmd_job *job)
 	double elapsed = 0;
 
 	for (size_t i = 0; i < job->n_main; i++) {
-		has_others |= strcmp(job->ranks[i]->program, program) != 0;
-		elapsed = fmax(elapsed, job->ranks[i]->lasted);
+		has_others |= strcmp(job->tops[i]->program, program) != 0;
+		elapsed = fmax(elapsed, job->tops[i]->lasted);
 	}
 	printf("pinalloc: %s%s", program, has_others ? " and others" : "");
 	if (job->n_missing)
@@ -43,20 +43,18 @@ static void print_heading(const struct cmd_job *job)
 static void print_killed(const struct cmd_job *job)
 {
 	const struct cmd_rank *first = job->killed;
-	struct cmd_text near;
 
-	if (!first)
-		return;
-	near = cmd_rank_near(first);
-	if (job->n_killed > 1 && !*near.text)
-		printf("pinalloc: %s ended without a report (killed, or by _exit); which was "
-		       "the first is not known\n",
-		       CMD_COUNTED(job->n_killed, first->rank >= 0 ? "rank" : "process"));
-	else
+	if (first)
 		printf("pinalloc: %s on %s ended %swithout a report (it was killed, or called "
 		       "_exit), last seen %.1f s after its start%s%s\n",
 		       CMD_RANK_NAME(first), first->host, job->n_killed > 1 ? "first " : "",
-		       first->elapsed, *near.text ? ", at " : "", near.text);
+		       first->elapsed, *CMD_RANK_NEAR(first) ? ", at " : "",
+		       CMD_RANK_NEAR(first));
+	else if (job->n_killed)
+		printf("pinalloc: %s ended without a report (killed, or by _exit); which was "
+		       "the first is not known\n",
+		       CMD_COUNTED(job->n_killed,
+				   job->tops[0]->rank >= 0 ? "rank" : "process"));
 }
 
 /* Of memory that is not heap. */
@@ -64,10 +62,10 @@ static void print_unwatched(const struct cmd_job *job)
 {
 	struct cmd_summary unwatchable = cmd_job_summary(job, CMD_UNWATCHABLE);
 
-	if (unwatchable.sum > 0)
+	if (unwatchable.of[CMD_SUM] > 0)
 		printf("  %.0f registrations of other memory cannot be watched, most in %s: "
 		       "they may go stale.\n",
-		       unwatchable.sum, CMD_RANK_NAME(unwatchable.largest));
+		       unwatchable.of[CMD_SUM], CMD_RANK_NAME(unwatchable.largest));
 }
 
 /* --- the answers (verdict.h) ----------------------------------------------------- */
@@ -78,53 +76,43 @@ static void print_unwatched(const struct cmd_job *job)
  */
 static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 {
-	struct cmd_sum sum = cmd_sum_of(job->ranks, job->n_main, job->started);
+	struct cmd_sum sum = cmd_sum_of(job->tops, job->n_main, job->started);
 
 	for (int i = 0; i < CMD_STORED; i++) {
-		struct cmd_summary summary = cmd_job_summary(job, i);
+		bool is_sum = !(pin_figures[i].flags & PIN_PROPERTY);
 
-		double all = pin_figures[i].flags & PIN_PROPERTY ? summary.max : summary.sum;
-
-		verdict->figures[i] = summary.n ? cmd_whole(all) : -1;
+		verdict->figures[i] = cmd_whole(
+			cmd_job_summary(job, i).of[is_sum ? CMD_SUM : CMD_MAX]);
 	}
 	if (verdict->figures[CMD_LIVE_PEAK] >= 0)
-		verdict->figures[CMD_LIVE_PEAK] = cmd_whole(sum.most_live);
+		verdict->figures[CMD_LIVE_PEAK] = cmd_whole(sum.most.live);
 	verdict->is_bound = cmd_job_summary(job, CMD_IN_HEAP).n < job->n_main;
 	if (verdict->figures[CMD_IN_HEAP] >= 0)
-		verdict->figures[CMD_IN_HEAP] = cmd_whole(sum.most_held);
+		verdict->figures[CMD_IN_HEAP] = cmd_whole(sum.most.held);
 	verdict->mean_beyond = cmd_whole(sum.mean_beyond);
 	for (size_t i = 0; i < job->n_main; i++)
-		for (int k = 0; k < PIN_REASONS && job->ranks[i]->requests; k++)
-			verdict->reasons[k] += cmd_whole(job->ranks[i]->requests[k]);
+		for (int k = 0; k < PIN_REASONS; k++)
+			verdict->reasons[k] += cmd_whole(job->tops[i]->requests[k]);
 }
 
-/* A process is named if there are others. */
-static void set_name(char *name, const struct cmd_job *job, struct cmd_text text)
-{
-	strcpy(name, job->n_main > 1 ? text.text : "");
-}
-
-/* What is of one process, and which it is. */
+/* What is of one process, and which it is, if there are others. */
 static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict)
 {
-	int64_t figures[CMD_STORED], most = 0;
+	int64_t most = 0;
 
 	verdict->nearest.limit = -1;
 	for (size_t i = 0; i < job->n_main; i++) {
-		struct pin_limit_use nearest;
-		int64_t beside;
+		struct cmd_figures figures = cmd_rank_whole(job->tops[i]);
+		struct pin_limit_use nearest = pin_limit_nearest(figures.of);
+		int64_t beside = pin_verdict_beside(figures.of);
 
-		for (int figure = 0; figure < CMD_STORED; figure++)
-			figures[figure] = cmd_whole(job->ranks[i]->figures[figure]);
-		nearest = pin_limit_nearest(figures);
-		beside = pin_verdict_beside(figures);
 		if (pin_limit_is_nearer(nearest, verdict->nearest)) {
 			verdict->nearest = nearest;
-			set_name(verdict->nearest_of, job, cmd_rank_name(job->ranks[i]));
+			strcpy(verdict->nearest_of, CMD_RANK_NAME(job->tops[i]));
 		}
 		if (beside > most) {
 			most = beside;
-			set_name(verdict->most_beside_of, job, cmd_rank_name(job->ranks[i]));
+			strcpy(verdict->most_beside_of, CMD_RANK_NAME(job->tops[i]));
 		}
 	}
 	for (size_t i = 0; i < job->n_hosts; i++) {
@@ -132,12 +120,13 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 		struct pin_limit_use ram = {PIN_LIMIT_RAM, cmd_whole(sums[CMD_RSS_PEAK]),
 					    cmd_whole(sums[CMD_RAM])};
 
-		if (job->hosts[i].group.n > 1 && pin_limit_is_nearer(ram, verdict->nearest)) {
+		if (job->hosts[i].n > 1 && pin_limit_is_nearer(ram, verdict->nearest)) {
 			verdict->nearest = ram;
-			set_name(verdict->nearest_of, job,
-				 cmd_shortened(job->hosts[i].name, 60));
+			strcpy(verdict->nearest_of, CMD_SHORTENED(job->hosts[i].name, 60));
 		}
 	}
+	if (job->n_main == 1)
+		*verdict->nearest_of = *verdict->most_beside_of = '\0';
 }
 
 static void print_answers(const struct cmd_job *job)
@@ -179,8 +168,7 @@ static void print_missing(const struct cmd_job *job)
 		if (!run->n_missing)
 			continue;
 		printf("  No report of %zu of %.0f ranks%s%s: ", run->n_missing, run->nranks,
-		       run->is_alone ? "" : " of ",
-		       run->is_alone ? "" : CMD_SHORTENED(run->name, 60));
+		       *run->name ? " of " : "", CMD_SHORTENED(run->name, 60));
 		print_ranges(run->missing, run->n_missing);
 		printf(".\n");
 	}
@@ -188,9 +176,9 @@ static void print_missing(const struct cmd_job *job)
 
 /* --- the tables ---------------------------------------------------------------- */
 
-/* A table with more rows than ALL shows only the largest, and so many of those killed. */
-#define ALL	40
-#define LARGEST 10
+/* A table with more rows than ALL has so many: who was killed, then the largest heaps. */
+#define ALL  40
+#define MOST 20
 
 #define HOST_COLUMNS 12
 
@@ -220,8 +208,7 @@ struct cmd_text cmd_rank_name(const struct cmd_rank *rank)
 
 	if (rank->rank >= 0)
 		snprintf(name.text, sizeof name.text, "rank %.0f%s%.60s", rank->rank,
-			 rank->run->is_alone ? "" : " of ",
-			 rank->run->is_alone ? "" : CMD_SHORTENED(rank->run->name, 50));
+			 *rank->run->name ? " of " : "", CMD_SHORTENED(rank->run->name, 50));
 	else
 		snprintf(name.text, sizeof name.text, "%.70s:%.0f",
 			 CMD_SHORTENED(rank->host, 64), rank->pid);
@@ -254,6 +241,17 @@ static void print_head(const char *name)
 	puts("");
 }
 
+/* Figures, or what they are to others. */
+static void print_row(const char *name, const char *host, const double *figures,
+		      bool are_ratios)
+{
+	printf(" %9s  %-*s", name, HOST_COLUMNS, CMD_SHORTENED(host, HOST_COLUMNS));
+	for (size_t i = 0; i < COLUMNS; i++)
+		print_cell(&columns[i], are_ratios ? RATIO : columns[i].kind,
+			   figures[columns[i].figure]);
+	puts("");
+}
+
 static void print_left_out(size_t n, size_t n_shown, const char *noun)
 {
 	if (n > n_shown)
@@ -274,49 +272,38 @@ static void print_run_table(const struct cmd_job *job)
 
 		printf(" %9zu  %-32s %9.1f s %10s %10s\n", run->n_ranks,
 		       CMD_SHORTENED(run->name, 32), run->began - job->started,
-		       CMD_SIZE(run->group.sum.most_live),
-		       CMD_SIZE(run->group.sum.most_resident));
+		       CMD_SIZE(run->group.sum.most.live),
+		       CMD_SIZE(run->group.sum.most.resident));
 	}
 }
 
 /* --- ranks --------------------------------------------------------------------- */
 
-static void print_row(const char *name, const char *host, const double *figures)
-{
-	printf(" %9s  %-*s", name, HOST_COLUMNS, CMD_SHORTENED(host, HOST_COLUMNS));
-	for (size_t i = 0; i < COLUMNS; i++)
-		print_cell(&columns[i], columns[i].kind, figures[columns[i].figure]);
-	puts("");
-}
-
 static void print_mark(const struct cmd_rank *rank)
 {
-	struct cmd_text near = cmd_rank_near(rank);
-
-	if (rank->goes_on)
-		printf(" %9s  %s; last record at %.1f s\n", "", rank->goes_on, rank->elapsed);
-	if (rank->is_killed)
-		printf(" %9s  KILLED or _exit, last seen at %.1f s%s%s\n", "", rank->elapsed,
-		       *near.text ? ": " : "", near.text);
+	if (rank->is_killed || rank->goes_on)
+		printf(" %9s  %s; last record at %.1f s%s%s\n", "",
+		       rank->goes_on ?: "KILLED or _exit", rank->elapsed,
+		       *CMD_RANK_NEAR(rank) ? ": " : "", CMD_RANK_NEAR(rank));
 }
 
 /* What a rank started, and what started it, is below it, with a plus before the process ids. */
 static void print_rank(const struct cmd_rank *rank)
 {
-	const struct cmd_group *tree = rank->in[CMD_TREE];
+	const struct cmd_group *tree = &rank->tree;
 	char name[16];
 
 	snprintf(name, sizeof name, "%s%.0f", rank->under ? "+" : "",
 		 rank->rank >= 0 ? rank->rank : rank->pid);
-	print_row(name, rank->host, rank->figures);
+	print_row(name, rank->host, rank->figures, false);
 	print_mark(rank);
-	if (!tree || rank->under)
+	if (tree->n < 2)
 		return;
-	for (size_t i = 1; i < tree->n && i <= LARGEST; i++)
+	for (size_t i = 1; i < tree->n && i <= MOST; i++)
 		print_rank(tree->ranks[i]);
-	print_left_out(tree->n - 1, LARGEST, "more process");
+	print_left_out(tree->n - 1, MOST, "more process");
 	printf(" %9s  with its %s: %s in use at the peak\n", "",
-	       CMD_COUNTED(tree->n - 1, "other process"), CMD_SIZE(tree->sum.most_live));
+	       CMD_COUNTED(tree->n - 1, "other process"), CMD_SIZE(tree->sum.most.live));
 }
 
 /* The rows of each run are behind its id. */
@@ -327,7 +314,7 @@ static void print_ranks(struct cmd_rank *const *ranks, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		const struct cmd_run *run = ranks[i]->run;
 
-		if (run && !run->is_alone && run != last)
+		if (run && *run->name && run != last)
 			printf(" %9s  %s\n", "run", CMD_SHORTENED(run->name, 64));
 		last = run;
 		print_rank(ranks[i]);
@@ -337,69 +324,49 @@ static void print_ranks(struct cmd_rank *const *ranks, size_t n)
 /* The last rows of the table, over the job's ranks. */
 static void print_statistics(const struct cmd_job *job)
 {
-	static const char *const names[] = {"min", "mean", "max", "max/mean"};
+	static const char *const names[] = {NULL, "min", "mean", "max", "max/mean"};
+	double figures[CMD_FIGURES];
 
 	puts("");
-	for (size_t k = 0; k < PIN_ARRAY_SIZE(names); k++) {
-		printf(" %9s  %-*s", names[k], HOST_COLUMNS, "");
-		for (size_t i = 0; i < COLUMNS; i++) {
-			const struct column *column = &columns[i];
-			struct cmd_summary summary = cmd_job_summary(job, column->figure);
-			const double values[] = {summary.min, summary.mean, summary.max,
-						 summary.imbalance};
-
-			print_cell(column, k == 3 ? RATIO : column->kind,
-				   summary.n ? values[k] : -1);
-		}
-		puts("");
+	for (int k = CMD_MIN; k < CMD_STATISTICS; k++) {
+		for (int i = 0; i < CMD_FIGURES; i++)
+			figures[i] = cmd_job_summary(job, i).of[k];
+		print_row(names[k], "", figures, k == CMD_IMBALANCE);
 	}
 }
 
-static int compare_by_heap(const void *a, const void *b)
+static int compare_ranks(const void *a, const void *b)
 {
 	const struct cmd_rank *one = *(struct cmd_rank *const *)a;
 	const struct cmd_rank *other = *(struct cmd_rank *const *)b;
 
-	return cmd_compare(other->figures[CMD_MAPPED], one->figures[CMD_MAPPED])
+	return cmd_compare(other->is_killed, one->is_killed)
+		       ?: cmd_compare(other->figures[CMD_MAPPED], one->figures[CMD_MAPPED])
 		       ?: cmd_compare(one->rank, other->rank);
-}
-
-/* Those killed are among the rows. */
-static void print_largest_rows(const struct cmd_job *job)
-{
-	struct cmd_rank **rows = cmd_realloc(NULL, job->n_main * sizeof *rows);
-	size_t n = 0;
-
-	memcpy(rows, job->ranks, job->n_main * sizeof *rows);
-	qsort(rows, job->n_main, sizeof *rows, compare_by_heap);
-	for (size_t i = 0; i < job->n_main && n < 2 * LARGEST; i++)
-		if (i < LARGEST || rows[i]->is_killed)
-			rows[n++] = rows[i];
-	print_ranks(rows, n);
-	print_left_out(job->n_main, n, "more rank");
-	free(rows);
 }
 
 static void print_rank_table(const struct cmd_job *job)
 {
-	size_t n = 0;
+	struct cmd_rank **rows = cmd_realloc(NULL, job->n_main * sizeof *rows);
+	size_t n = job->n_main > ALL ? MOST : job->n_main;
 
+	memcpy(rows, job->tops, job->n_main * sizeof *rows);
+	if (n < job->n_main)
+		qsort(rows, job->n_main, sizeof *rows, compare_ranks);
 	print_head(job->ranks[0]->rank >= 0 ? "rank" : "process");
-	if (job->n_main > ALL)
-		print_largest_rows(job);
-	else
-		print_ranks(job->ranks, job->n_main);
-	for (size_t i = job->n_main; i < job->n_ranks; i++)
-		if (!job->ranks[i]->under && n++ < LARGEST)
-			print_rank(job->ranks[i]);
-	print_left_out(n, LARGEST, "more process");
+	print_ranks(rows, n);
+	print_left_out(job->n_main, n, "more rank");
+	free(rows);
+	for (size_t i = job->n_main; i < job->n_tops && i < job->n_main + MOST; i++)
+		print_rank(job->tops[i]);
+	print_left_out(job->n_tops - job->n_main, MOST, "more process");
 	if (job->n_main > 1)
 		print_statistics(job);
 }
 
 /* --- hosts --------------------------------------------------------------------- */
 
-static int compare_hosts_by_heap(const void *a, const void *b)
+static int compare_hosts(const void *a, const void *b)
 {
 	const struct cmd_host *one = a, *other = b;
 
@@ -410,17 +377,17 @@ static int compare_hosts_by_heap(const void *a, const void *b)
 static void print_host_table(const struct cmd_job *job)
 {
 	struct cmd_host *rows = cmd_realloc(NULL, job->n_hosts * sizeof *rows);
-	size_t n = job->n_hosts > ALL ? LARGEST : job->n_hosts;
+	size_t n = job->n_hosts > ALL ? MOST : job->n_hosts;
 
 	memcpy(rows, job->hosts, job->n_hosts * sizeof *rows);
 	if (n < job->n_hosts)
-		qsort(rows, job->n_hosts, sizeof *rows, compare_hosts_by_heap);
+		qsort(rows, job->n_hosts, sizeof *rows, compare_hosts);
 	print_head("processes");
 	for (size_t i = 0; i < n; i++) {
 		char number[24];
 
-		snprintf(number, sizeof number, "%zu", rows[i].group.n);
-		print_row(number, rows[i].name, rows[i].figures);
+		snprintf(number, sizeof number, "%zu", rows[i].n);
+		print_row(number, rows[i].name, rows[i].figures, false);
 	}
 	print_left_out(job->n_hosts, n, "more host");
 	free(rows);

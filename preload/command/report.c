@@ -115,11 +115,11 @@ static void print_changes(const struct cmd_job *old, const struct cmd_job *new)
 	struct cmd_sum now = cmd_sum_of(new->ranks, new->n_ranks, new->started);
 
 	printf("%-24s  %10s  %10s  %11s\n", "", "before", "after", "change");
-	print_size("in use at once", then.most_live, now.most_live);
-	print_size("heaps in memory at once", then.most_held, now.most_held);
-	print_size("all in memory at once", then.most_resident, now.most_resident);
-	print_size("largest peak of one", cmd_job_summary(old, CMD_LIVE_PEAK).max,
-		   cmd_job_summary(new, CMD_LIVE_PEAK).max);
+	print_size("in use at once", then.most.live, now.most.live);
+	print_size("heaps in memory at once", then.most.held, now.most.held);
+	print_size("all in memory at once", then.most.resident, now.most.resident);
+	print_size("largest peak of one", cmd_job_summary(old, CMD_LIVE_PEAK).of[CMD_MAX],
+		   cmd_job_summary(new, CMD_LIVE_PEAK).of[CMD_MAX]);
 	for (size_t i = 0; i < new->n_phases; i++) {
 		const struct cmd_phase *phase = &new->phases[i];
 		const struct cmd_phase *earlier = cmd_phase_find(old->phases, old->n_phases,
@@ -150,7 +150,8 @@ int cmd_report(int argc, char **argv)
 		cmd_text_print(&job, n_sites);
 	if (plot && cmd_plot_write(&job, plot))
 		return CMD_FAILED;
-	return job.n_skipped || job.n_missing || before.n_skipped || before.n_missing
+	return json_array_size(job.skipped) || job.n_missing ||
+			       json_array_size(before.skipped) || before.n_missing
 		       ? INCOMPLETE
 		       : 0;
 }

@@ -40,11 +40,27 @@ struct cmd_phase {
 struct cmd_site {
 	const char *stack; /* frames, innermost first, each ended by a newline */
 	double bytes, count;
-	size_t n_ranks; /* that have it */
+	size_t rank; /* in the order of the job, to count those that have it */
+	size_t n_ranks;
 };
 
-/* What of a job belongs together: the processes of a run, of a host, and of a tree. */
-enum cmd_grouping { CMD_RUN, CMD_HOST, CMD_TREE, CMD_GROUPINGS };
+/* What processes have, in bytes. */
+struct cmd_moment {
+	double live, mapped, held; /* of the heap: in use, grown to, and in memory */
+	double resident;	   /* with what was beside the heap at most */
+};
+
+struct cmd_sum {
+	struct cmd_moment most;
+	double mean_beyond; /* held and not in use, over time; -1 if that is not known */
+};
+
+/* Processes that belong together, in the order of the job, and what they had at once. */
+struct cmd_group {
+	struct cmd_rank **ranks;
+	size_t n;
+	struct cmd_sum sum;
+};
 
 struct cmd_rank {
 	/* What the report says. Of texts but the file's name there is one copy of each. */
@@ -54,14 +70,15 @@ struct cmd_rank {
 	double started, starttime; /* since 1970, in seconds; in ticks since the boot; or -1 */
 	double pid, parent;	   /* doubles, so that numbers are read alike; -1: not forked */
 	double leader, leader_since; /* the process that began the rank, or forked this one */
-	double rank, nranks; /* -1 outside an MPI job, and of whom job.c takes for none */
+	double rank, nranks; /* -1 outside an MPI job; the first of whom job.c takes for none */
 	double elapsed;	     /* seconds, until the report or record was written */
-	double figures[CMD_FIGURES]; /* -1 where the report has none */
-	double *requests; /* not served, by pin_reason, as far as it is known; or NULL */
+	double figures[CMD_FIGURES];  /* -1 where the report has none */
+	double requests[PIN_REASONS]; /* not served, by reason, as far as it is known */
 	struct cmd_site *sites;
 	struct cmd_sample *samples; /* in the order of time; without any, one of 0 */
 	struct cmd_phase *phases;
 	size_t n_sites, n_samples, n_phases;
+	size_t top; /* the sample with the most in use */
 
 	bool is_launcher; /* or a shell, by its name */
 
@@ -75,7 +92,7 @@ struct cmd_rank {
 	bool has_forked;
 	struct cmd_run *run;	/* NULL for one that has no rank */
 	struct cmd_rank *under; /* the rank whose process it is; NULL if this is it */
-	struct cmd_group *in[CMD_GROUPINGS];
+	struct cmd_group tree;	/* if this is it: all of them, itself first */
 };
 
 /* Why a file is not a report; "" as long as it seems to be one. */
@@ -108,20 +125,6 @@ const char *cmd_frame_names(const char *frame, const json_t *modules);
 const char *cmd_keep(json_t *texts, const char *text);
 
 /* --- sums.c ----------------------------------------------------------------------------- */
-
-/* What processes have at a moment, in seconds since the job began, and bytes. */
-struct cmd_moment {
-	double time;
-	double live, mapped, held; /* of the heap: in use, grown to, and in memory */
-	double resident;	   /* with what was beside the heap at most */
-};
-
-struct cmd_sum {
-	struct cmd_moment last;
-	double most_live, most_mapped, most_held, most_resident;
-	double began, beyond; /* the first moment; seconds times what was held and not in use */
-	double mean_beyond;   /* in the mean over time; -1 if that is not known */
-};
 
 /* What these processes had together at each moment of a job that began at this time. */
 struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks, double began);

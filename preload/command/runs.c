@@ -173,10 +173,8 @@ static void join(struct cmd_run *run, struct cmd_family *family)
 {
 	struct cmd_family **had = holder(run, family->main->rank);
 
-	for (size_t i = 0; i < family->n; i++) {
+	for (size_t i = 0; i < family->n; i++)
 		family->ranks[i]->run = run;
-		family->ranks[i]->in[CMD_RUN] = &run->group;
-	}
 	run->ended = fmax(run->ended, family->ended);
 	if (*had && family->main->is_launcher)
 		return;
@@ -190,29 +188,27 @@ static void join(struct cmd_run *run, struct cmd_family *family)
 static void set_aside(struct cmd_family *family)
 {
 	for (size_t i = 0; i < family->n; i++)
-		family->ranks[i]->rank = family->ranks[i]->nranks = -1;
+		family->ranks[i]->rank = -1;
 }
 
 static void find_runs(struct cmd_job *job)
 {
 	struct cmd_family *families = cmd_realloc(NULL, job->n_ranks * sizeof *families);
-	size_t n = find_families(job, families), n_programs = 0;
+	size_t n = find_families(job, families);
 
 	qsort(families, n, sizeof *families, compare_families);
 	job->all_runs = cmd_realloc(NULL, n * sizeof *job->all_runs);
 	job->runs = cmd_realloc(NULL, n * sizeof(struct cmd_run *));
 	for (size_t i = 0; i < n; i++) {
 		struct cmd_family *family = &families[i];
-		bool is_launcher = family->main->is_launcher;
 		struct cmd_run *run = open_run(job, family);
 
-		if (!run && is_launcher && n_programs) {
+		if (!run && family->main->is_launcher && !families->main->is_launcher) {
 			set_aside(family);
 			continue;
 		}
 		run = run ?: continued_run(job, family, families + n) ?: new_run(job, family);
 		join(run, family);
-		n_programs += !is_launcher;
 	}
 	for (size_t i = 0; i < job->n_runs; i++)
 		free(job->runs[i]->holders);
@@ -235,15 +231,17 @@ static int compare_runs(const void *a, const void *b)
 static const char *name_of(const struct cmd_job *job, const struct cmd_run *run)
 {
 	size_t n_alike = !*run->id;
-	char *name;
+	char name[256];
 
+	if (job->n_runs == 1)
+		return "";
 	for (size_t i = 0; i < job->n_runs; i++)
 		n_alike += job->runs[i]->id == run->id;
 	if (n_alike < 2)
 		return run->id;
-	if (asprintf(&name, "%s%srun %zu", run->id, *run->id ? ", " : "", run->number + 1) < 0)
-		cmd_no_memory();
-	return name;
+	snprintf(name, sizeof name, "%.200s%srun %zu", run->id, *run->id ? ", " : "",
+		 run->number + 1);
+	return cmd_keep(job->texts, cmd_clean(name));
 }
 
 /* The runs of the job that started last, whose times overlap, of those with the id if one is
@@ -264,11 +262,8 @@ static void choose_runs(struct cmd_job *job)
 		job->runs[n++] = run;
 	}
 	job->n_runs = n;
-	for (size_t i = 0; i < n; i++)
-		job->runs[i]->number = i;
 	for (size_t i = 0; i < n; i++) {
-		job->runs[i]->is_kept = true;
-		job->runs[i]->is_alone = n == 1;
+		job->runs[i]->number = i;
 		job->runs[i]->name = name_of(job, job->runs[i]);
 	}
 }
@@ -289,7 +284,7 @@ bool cmd_runs_keep(struct cmd_job *job)
 	for (size_t i = 0; i < job->n_ranks; i++) {
 		struct cmd_rank *rank = job->ranks[i];
 
-		if (rank->run && !rank->run->is_kept) {
+		if (rank->run && !rank->run->name) {
 			n_others++;
 			cmd_rank_free(rank);
 			continue;

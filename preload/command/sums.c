@@ -14,7 +14,7 @@
 /* A process on its way through its timeline. */
 struct course {
 	const struct cmd_rank *rank;
-	size_t next, top, n;	     /* moments: the next, the highest, and how many */
+	size_t next, n;		     /* moments: the next, and how many */
 	double start, peak;	     /* seconds; bytes in use */
 	struct cmd_moment has, then; /* what it has, and will have next */
 };
@@ -48,7 +48,7 @@ static struct turn find_next(struct course *course)
 		turn.time = course->start + sample->seconds;
 		turn.order = (double)i - (sample->seconds < rank->lasted ? -1 : (double)n);
 		then->live = sample->live;
-		if (i == course->top && rank->figures[CMD_LIVE_PEAK] >= 0)
+		if (i == rank->top && rank->figures[CMD_LIVE_PEAK] >= 0)
 			then->live = rank->figures[CMD_LIVE_PEAK];
 		then->mapped = i == n - 1 ? rank->figures[CMD_MAPPED] : sample->mapped;
 		course->peak = fmax(course->peak, then->live);
@@ -84,26 +84,12 @@ static void sink(struct turn *heap, size_t n, size_t i)
 	heap[i] = sunk;
 }
 
-static void add_moment(struct cmd_sum *sum, const struct cmd_moment *now)
-{
-	const struct cmd_moment *last = &sum->last;
-
-	if (sum->began < 0)
-		sum->began = now->time;
-	sum->beyond += (last->held - last->live) * (now->time - last->time);
-	sum->last = *now;
-	sum->most_live = fmax(sum->most_live, now->live);
-	sum->most_held = fmax(sum->most_held, now->held);
-	sum->most_mapped = fmax(sum->most_mapped, now->mapped);
-	sum->most_resident = fmax(sum->most_resident, now->resident);
-}
-
 struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks, double began)
 {
 	struct course *courses = cmd_realloc(NULL, n_ranks * sizeof *courses);
 	struct turn *heap = cmd_realloc(NULL, n_ranks * sizeof *heap);
-	struct cmd_sum sum = {.began = -1};
-	struct cmd_moment now = {0};
+	struct cmd_moment now = {0}, most = {0};
+	double first, time, beyond = 0; /* seconds times what was held and not in use */
 	size_t n = n_ranks;
 
 	for (size_t i = n; i--; sink(heap, n, i)) {
@@ -113,27 +99,28 @@ struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks, double 
 		*course = (struct course){.rank = rank,
 					  .start = fmax(rank->started, began) - began,
 					  .n = (rank->n_samples ?: 1) + (rank->left > 0)};
-		for (size_t k = 1; k < rank->n_samples; k++)
-			if (rank->samples[k].live > rank->samples[course->top].live)
-				course->top = k;
 		heap[i] = find_next(course);
 	}
+	first = time = heap->time;
 	while (n) {
 		struct course *course = heap->course;
 
-		now.time = heap->time;
+		beyond += (now.held - now.live) * (heap->time - time);
+		time = heap->time;
 		now.live += course->then.live - course->has.live;
 		now.mapped += course->then.mapped - course->has.mapped;
 		now.held += course->then.held - course->has.held;
 		now.resident += course->then.resident - course->has.resident;
-		add_moment(&sum, &now);
+		most.live = fmax(most.live, now.live);
+		most.mapped = fmax(most.mapped, now.mapped);
+		most.held = fmax(most.held, now.held);
+		most.resident = fmax(most.resident, now.resident);
 		*heap = course->next > course->n ? heap[--n] : find_next(course);
 		sink(heap, n, 0);
 	}
 	free(courses);
 	free(heap);
-	sum.mean_beyond = cmd_divide(sum.beyond, sum.last.time - sum.began);
-	return sum;
+	return (struct cmd_sum){most, cmd_divide(beyond, time - first)};
 }
 
 /* --- phases (pinalloc_mark()), by their names --------------------------------------------
@@ -182,6 +169,6 @@ static void add_phase(struct cmd_job *job, const struct cmd_phase *phase,
 void cmd_phases_merge(struct cmd_job *job)
 {
 	for (size_t i = 0; i < job->n_main; i++)
-		for (size_t k = 0; k < job->ranks[i]->n_phases; k++)
-			add_phase(job, &job->ranks[i]->phases[k], job->ranks[i]);
+		for (size_t k = 0; k < job->tops[i]->n_phases; k++)
+			add_phase(job, &job->tops[i]->phases[k], job->tops[i]);
 }
