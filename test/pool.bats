@@ -52,16 +52,6 @@ works() {
 	fi
 }
 
-@test "io_uring, told by on_segment, reads and writes slices as fixed buffers" {
-	gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I"$top_srcdir" -o "$BATS_TEST_TMPDIR/pool-ring" \
-		"$top_srcdir/test/programs/pool-ring.c" -luring
-	run -0 --separate-stderr preloaded "$BATS_TEST_TMPDIR/pool-ring" "$BATS_TEST_TMPDIR/file"
-	echo "$output $stderr"
-	grep -E '^segments ([3-9]|[12][0-9]) slices 40 wrong 0 gone ' <<< "$output"
-	[ "$(cut -d' ' -f2 <<< "$output")" -eq "$(cut -d' ' -f8 <<< "$output")" ]
-	[ "$stderr" = '' ]
-}
-
 @test "Python has figures, keys, reports, and pools, to which views and arrays go back with the last that refers to them" {
 	# Debian's, which has Debian's NumPy.
 	run -0 --separate-stderr adapted LD_PRELOAD="$library" PYTHONPATH="$top_srcdir/preload/python" \
