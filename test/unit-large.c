@@ -9,12 +9,10 @@
 #include "allocator/hooks.h"
 #include "allocator/lanes.h"
 #include "allocator/sample.h"
-#include "allocator/segment.h"
 #include "allocator/span.h"
 #include "allocator/start.h"
 #include "test/beside.h"
 #include "test/blocks.h"
-#include "test/lines.h"
 #include "test/tap.h"
 
 #include <errno.h>
@@ -392,27 +390,6 @@ static void sampled(void)
 	pin_is_traced = false;
 }
 
-static bool free_segment(void)
-{
-	struct pin_segment_need need = {PIN_GRANULE, 0, PIN_NODE_HERE};
-	const struct rlimit none = {0, 0};
-
-	setrlimit(RLIMIT_CORE, &none);
-	free(pin_segment_take(&need));
-	return true;
-}
-
-static void of_pool(void)
-{
-	struct lines lines = lines_begin();
-	bool survives = in_child(free_segment);
-
-	lines_end(&lines);
-	ok(!survives &&
-		   strstr(lines.text, "it is in a pool's memory: see pinalloc_pool_free()"),
-	   "free() of a pool's memory names the function for it");
-}
-
 static _Atomic bool may_free;
 static _Atomic unsigned n_freeing;
 
@@ -463,6 +440,5 @@ int main(void)
 	grows_elsewhere();
 	without_lock();
 	sampled();
-	of_pool();
 	return done_testing();
 }
