@@ -35,11 +35,6 @@ works() {
 	grep 'pinalloc_pool_free: 0x[0-9a-f]* is no slice of this pool that is in use' <<< "$stderr"
 }
 
-@test "free() of a slice says what it is" {
-	ends 134 "$programs/rdma-script" "${script[freed]}"
-	grep "free(.*): invalid pointer, it is in a pool's memory" <<< "$stderr"
-}
-
 @test "a pool has pages of 1 GiB; where there are none, one line says so, and others do" {
 	local unused
 	unused=$(cat /sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages || echo 0)
