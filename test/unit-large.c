@@ -255,25 +255,6 @@ static void at_the_end(void)
 	free(p);
 }
 
-/* Few copies: a vector that grows by little at a time gets room. */
-static void grows_by_little(void)
-{
-	size_t n = 20 * PIN_KIB;
-	int copies = 0;
-	char *p = malloc(n);
-
-	for (; n < 20 * PIN_MIB; n += 3000) {
-		uintptr_t was = (uintptr_t)p;
-		char *wall = malloc(PIN_SMALL_MOST + 1);
-
-		p = realloc(p, n);
-		copies += (uintptr_t)p != was;
-		free(wall);
-	}
-	ok(copies < 60, "a block that grows 7,000 times by little moves %d times", copies);
-	free(p);
-}
-
 static size_t touched(void)
 {
 	return (pin_map.n_all - pin_map.n_bare) << PIN_UNIT_SHIFT;
@@ -434,7 +415,6 @@ int main(void)
 	in_place();
 	slides();
 	at_the_end();
-	grows_by_little();
 	room();
 	ok(!in_child(both_free), "two threads that free a block at once do not both succeed");
 	grows_elsewhere();

@@ -18,6 +18,7 @@
 
 #include "oracle.h"
 
+#define PAGE   ((size_t)4096)
 #define RIGHTS RDMA_ACCESS
 
 static int (*dereg)(struct ibv_mr *) = ibv_dereg_mr;
