@@ -146,10 +146,6 @@ time.sleep(60)' > "$BATS_TEST_TMPDIR/said" 3>&- &
 	[ "$(grep -aco 'inmost 42' "$dump")" -ge 1 ]
 }
 
-@test "without a limit memory does not run out" {
-	run -1 preloaded "$programs/exhaust"
-}
-
 @test "settings in a program linked with jemalloc are not the library's, nor its own the program's" {
 	cd "$BATS_TEST_TMPDIR"
 	echo 'const char *malloc_conf = "unknown_setting:1"; int main(void) { return 0; }' > settings.c
