@@ -30,6 +30,8 @@ setup() {
 		arena.0.initialized 1 EPERM
 		arena.0.decay 0 0
 		arena.0.purge 0 0
+		arena.4096.decay 0 0
+		arena.4096.purge 0 0
 		arena.0.destroy 0 EFAULT
 		arena.0.dss 8 EPERM
 		arena.0.dirty_decay_ms 8 EPERM
@@ -100,7 +102,7 @@ narenas() {
 
 # whose TEXT PRELOADED…: the library says this only.
 whose() {
-	run -0 --separate-stderr env MALLOC_CHECK_=3 LD_PRELOAD="${*:2}" "$programs/surface" zero
+	run -0 --separate-stderr env MALLOC_CHECK_=3 LD_PRELOAD="${*:2}" "$programs/grow" 1
 	echo "$stderr"
 	[[ "$(grep '^pinalloc\[' <<< "$stderr")" == $1 ]]
 }

@@ -111,18 +111,3 @@ value() {
 		"$programs/churn" $((64 << 20))
 	[ -z "$stderr" ]
 }
-
-@test "hugetlb: if the pool is empty, the reserved addresses have no gap" {
-	run -0 --separate-stderr preloaded PINALLOC_HUGEPAGE=hugetlb PINALLOC_LOG=error \
-		cat /proc/self/maps
-	# The reserved range has no gap: 16 TiB plus its alignment.
-	local most=0 start=0 end=0 from to rights rest
-	while IFS=' -' read -r from to rights rest; do
-		[[ $rest == *' 0 ' || $rest == *' 0' ]] || continue
-		[ $((0x$from)) -eq "$end" ] || start=$((0x$from))
-		end=$((0x$to))
-		[ $((end - start)) -le "$most" ] || most=$((end - start))
-	done <<< "$output"
-	echo "largest range: $most"
-	[ "$most" -ge $(((1 << 44) + (1 << 21))) ]
-}

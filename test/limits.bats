@@ -80,13 +80,6 @@ slowed() {
 	one_line 'the pages of this kernel have 65536 bytes: build pinalloc with a jemalloc configured for those, or start a kernel with pages of 4096'
 }
 
-@test "when address space is exhausted, malloc returns NULL with ENOMEM and the program continues" {
-	run -0 --separate-stderr limited -v 500000 "$programs/exhaust"
-	[ "$output" -gt 300 ]
-	[ "$output" -lt 500 ]
-	one_line 'the heap can grow to .*'
-}
-
 # exhausted OPTION VALUE N…: all memory but N MiB is in use when threads begin.
 exhausted() {
 	local n
@@ -107,7 +100,7 @@ exhausted() {
 }
 
 @test "under a limit of addresses a program may destroy an arena" {
-	run -0 limited -v 300000 "$programs/ctl" purge
+	run -0 limited -v 300000 "$programs/ctl" arena
 }
 
 @test "small programs start silently under a limit on data of 13 MB or more" {
@@ -128,13 +121,6 @@ exhausted() {
 		echo "$kib KiB: status $status"
 		[ "$status" -lt 128 ]
 	done
-}
-
-@test "at the limit on data, malloc returns NULL with ENOMEM and the program continues" {
-	run -0 --separate-stderr limited -d 200000 "$programs/exhaust"
-	[ "$output" -gt 100 ]
-	[ "$output" -lt 200 ]
-	[ -z "$stderr" ]
 }
 
 @test "a core dump by a debugger has the heap's blocks, but not its unused reservation" {
@@ -158,19 +144,6 @@ time.sleep(60)' > "$BATS_TEST_TMPDIR/said" 3>&- &
 	[ "$(stat -c %s "$dump")" -lt $((300 << 20)) ]
 	[ "$(grep -aco 'known 77[0-9]' "$dump")" -ge 1 ]
 	[ "$(grep -aco 'inmost 42' "$dump")" -ge 1 ]
-}
-
-@test "without a limit memory does not run out" {
-	run -1 preloaded "$programs/exhaust"
-}
-
-@test "another malloc loaded first gives one line, and the program works" {
-	run -0 --separate-stderr env LD_PRELOAD="libjemalloc.so.2 $library" echo works
-	[ "$output" = works ]
-	one_line 'malloc is answered by /.*/libjemalloc\.so\.2: .*libpinalloc\.so first.*'
-	run -0 --separate-stderr env LD_PRELOAD="$library libjemalloc.so.2" echo works
-	[ "$output" = works ]
-	[ -z "$stderr" ]
 }
 
 @test "settings in a program linked with jemalloc are not the library's, nor its own the program's" {

@@ -35,3 +35,8 @@ looked_up() {
 	succeeds "$programs/rdma-script" "$(reporting "$called")"
 	jq -e '.registration.mr_created > 0 and .program == "rdma-script"' "$called"
 }
+
+@test "free() of a slice says what it is" {
+	ends 134 "$programs/rdma-script" "${script[freed]}"
+	grep "free(.*): invalid pointer, it is in a pool's memory" <<< "$stderr"
+}

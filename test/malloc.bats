@@ -22,7 +22,6 @@ malloc_family() {
 
 @test "each function keeps its rules" {
 	rows surface <<- 'END'
-		zero: malloc(0) returns a unique block
 		sized: C23's free_sized and free_aligned_sized free blocks of the heap
 		glibc: malloc_trim, mallinfo and mallinfo2 describe this heap
 	END

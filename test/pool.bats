@@ -35,11 +35,6 @@ works() {
 	grep 'pinalloc_pool_free: 0x[0-9a-f]* is no slice of this pool that is in use' <<< "$stderr"
 }
 
-@test "free() of a slice says what it is" {
-	ends 134 "$programs/rdma-script" "${script[freed]}"
-	grep "free(.*): invalid pointer, it is in a pool's memory" <<< "$stderr"
-}
-
 @test "a pool has pages of 1 GiB; where there are none, one line says so, and others do" {
 	local unused
 	unused=$(cat /sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages || echo 0)
@@ -50,16 +45,6 @@ works() {
 	else
 		[ "$stderr" = '' ]
 	fi
-}
-
-@test "io_uring, told by on_segment, reads and writes slices as fixed buffers" {
-	gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I"$top_srcdir" -o "$BATS_TEST_TMPDIR/pool-ring" \
-		"$top_srcdir/test/programs/pool-ring.c" -luring
-	run -0 --separate-stderr preloaded "$BATS_TEST_TMPDIR/pool-ring" "$BATS_TEST_TMPDIR/file"
-	echo "$output $stderr"
-	grep -E '^segments ([3-9]|[12][0-9]) slices 40 wrong 0 gone ' <<< "$output"
-	[ "$(cut -d' ' -f2 <<< "$output")" -eq "$(cut -d' ' -f8 <<< "$output")" ]
-	[ "$stderr" = '' ]
 }
 
 @test "Python has figures, keys, reports, and pools, to which views and arrays go back with the last that refers to them" {

@@ -173,6 +173,7 @@ totals() {
 	[ "$status" -eq 0 ] && [ "${#lines[@]}" -ge $((11 * $#)) ]
 }
 
+# bats test_tags=slow
 @test "totals of a job are those of its processes, whatever becomes of these" {
 	totals 14 36 72 115 134 149
 }

@@ -221,16 +221,6 @@ while not os.path.exists('../go'): time.sleep(0.001)" 2>> ../said 3>&- &
 		$none.growth_steps == 1 and $none.mapped_bytes < $it.mapped_bytes / 2' out.json none.json
 }
 
-@test "the limit on locked memory is reported where it holds" {
-	limit() {
-		prlimit --memlock=65536 "$@" env LD_PRELOAD="$library" "$grow" 1
-	}
-	limit setpriv --inh-caps=-ipc_lock --bounding-set=-ipc_lock env PINALLOC_REPORT=1.json
-	limit unshare -r env PINALLOC_REPORT=2.json
-	limit env PINALLOC_REPORT=3.json
-	[ "$(jq -c .memory.memlock_limit_bytes ./*.json | xargs)" = "65536 65536 null" ]
-}
-
 @test "a control group's peak is what it has now where the kernel keeps none; what is above memory.high is warned of" {
 	# above EVENTS RANKS: what is said of a heap that has half of what is allowed.
 	above() {

@@ -221,18 +221,6 @@ static void for_jemalloc(void)
 	   "and also what a shorter piece has left");
 }
 
-static void peak(void)
-{
-	size_t before = pin_live_now(), held, seen;
-
-	take_all((void *)3000);
-	held = MANY * malloc_usable_size(blocks[0]);
-	free_all(NULL);
-	seen = pin_live_peak().bytes;
-	ok(seen >= before + held - PIN_MIB && seen < before + held + PIN_MIB,
-	   "the peak is known when it is over: %zu of %zu", seen, before + held);
-}
-
 /* The same mix as ever, 16 bytes to 1 MiB, freed in another order than allocated. */
 static void take_and_free_mix(void)
 {
@@ -362,7 +350,6 @@ int main(void)
 	brief();
 	with_spare();
 	for_jemalloc();
-	peak();
 	given_back();
 	in_place();
 	many_keys();

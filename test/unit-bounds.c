@@ -109,27 +109,6 @@ static void followed(size_t most)
 	n_visited = 0;
 }
 
-/* Cells that are longer than they should be, or end elsewhere. */
-static unsigned n_odd(void)
-{
-	unsigned n = 0;
-
-	pin_cells_visit(pin_range_of_span(span), CELL, note_visit, NULL);
-	for (size_t i = 0; i < n_visited; i++)
-		n += pin_range_length(visited[i]) > CELL ||
-		     (visited[i].start > (uintptr_t)heap &&
-		      (visited[i].start - pin_reserve.base) % CELL);
-	set_kinds(PIN_KIND_NONE);
-	return n;
-}
-
-/* Small blocks have pages of their own, and no cell is made for them. */
-static void small(void)
-{
-	set_kinds(PIN_KIND_SMALL);
-	ok(!n_odd(), "among small blocks cells have their size");
-}
-
 static void sizes(void)
 {
 	size_t cell = pin_cells_size(SIZE_MAX);
@@ -154,7 +133,6 @@ static void cells(void)
 	sizes();
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(most); i++)
 		followed(most[i]);
-	small();
 }
 
 int main(void)

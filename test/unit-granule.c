@@ -22,26 +22,6 @@ static struct pin_range at(size_t first, size_t n)
 	return (struct pin_range){heap + first * PIECE, heap + (first + n) * PIECE};
 }
 
-static void ranges(void)
-{
-	struct pin_range range = pin_range_of((void *)(heap + PIECE - 1), 2);
-
-	ok(range.start == heap + PIECE - PIN_PAGE && range.end == heap + PIECE + PIN_PAGE,
-	   "a range has whole pages");
-	range = pin_range_granules(range);
-	ok(range.start == heap && range.end == heap + 2 * PIECE,
-	   "two bytes may be in two granules");
-	range = pin_range_granules(pin_range_of((void *)(heap + PIECE), PIECE));
-	ok(range.start == heap + PIECE && range.end == heap + 2 * PIECE,
-	   "a granule's bytes are in one granule");
-	ok(pin_range_has(at(0, 3), at(1, 2)) && !pin_range_has(at(1, 2), at(0, 2)),
-	   "pin_range_has compares ranges");
-	ok(pin_range_meets(at(0, 2), at(1, 2)) && !pin_range_meets(at(0, 2), at(2, 1)),
-	   "adjacent ranges do not overlap");
-	ok(pin_granule_start(pin_granule_of(heap + PIECE + 5)) == heap + PIECE,
-	   "granules are numbered");
-}
-
 static void unknown(void)
 {
 	ok(!pin_granules_are_resident(at(0, 1)) &&
@@ -165,7 +145,6 @@ int main(void)
 	if (!lazy_pool())
 		return 99;
 	heap = (uintptr_t)grow(&span, PIECES * PIECE);
-	ranges();
 	unknown();
 	unpinnable();
 	resident();

@@ -395,36 +395,6 @@ static unsigned locks_alone(void)
 	return (unsigned)((pin_n_locked - before) * 1000 / job.rounds);
 }
 
-/* What one thread has given back others take before they touch any memory. */
-static void take_many(size_t *n_new)
-{
-	struct pin_run_need need = {.n_pages = 40, .alignment = 1};
-	uint32_t pages[64];
-	size_t n_used;
-
-	processor++;
-	for (unsigned i = 0; i < 64; i++) {
-		pages[i] = pin_run_take(&need, &n_used);
-		*n_new += 40 * PIN_UNIT - n_used;
-	}
-	for (unsigned i = 0; i < 64; i++)
-		pin_run_give(pages[i], 40);
-}
-
-static void one_after_the_other(void)
-{
-	size_t n_new = 0, had;
-
-	take_many(&n_new);
-	had = n_new;
-	processor = 0;
-	for (unsigned i = 0; i < 100; i++)
-		take_many(&n_new);
-	ok(n_new - had <= pin_map_touched() * PIN_UNIT / SHARE_HELD,
-	   "a thread that goes from processor to processor hardly touches new memory: %zu",
-	   n_new - had);
-}
-
 /* Two runs in lanes are one when somebody needs as much. */
 static void merged(void)
 {
@@ -597,7 +567,6 @@ int main(void)
 	shortest();
 	n = growing();
 	ok(n < 100, "beside 256 lanes that hold runs a new one takes %u steps", n);
-	one_after_the_other();
 	job.rounds = is_long ? 200000 : 20000;
 	job.least = 4;
 	job.range = 13;

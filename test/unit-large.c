@@ -9,12 +9,10 @@
 #include "allocator/hooks.h"
 #include "allocator/lanes.h"
 #include "allocator/sample.h"
-#include "allocator/segment.h"
 #include "allocator/span.h"
 #include "allocator/start.h"
 #include "test/beside.h"
 #include "test/blocks.h"
-#include "test/lines.h"
 #include "test/tap.h"
 
 #include <errno.h>
@@ -257,25 +255,6 @@ static void at_the_end(void)
 	free(p);
 }
 
-/* Few copies: a vector that grows by little at a time gets room. */
-static void grows_by_little(void)
-{
-	size_t n = 20 * PIN_KIB;
-	int copies = 0;
-	char *p = malloc(n);
-
-	for (; n < 20 * PIN_MIB; n += 3000) {
-		uintptr_t was = (uintptr_t)p;
-		char *wall = malloc(PIN_SMALL_MOST + 1);
-
-		p = realloc(p, n);
-		copies += (uintptr_t)p != was;
-		free(wall);
-	}
-	ok(copies < 60, "a block that grows 7,000 times by little moves %d times", copies);
-	free(p);
-}
-
 static size_t touched(void)
 {
 	return (pin_map.n_all - pin_map.n_bare) << PIN_UNIT_SHIFT;
@@ -392,27 +371,6 @@ static void sampled(void)
 	pin_is_traced = false;
 }
 
-static bool free_segment(void)
-{
-	struct pin_segment_need need = {PIN_GRANULE, 0, PIN_NODE_HERE};
-	const struct rlimit none = {0, 0};
-
-	setrlimit(RLIMIT_CORE, &none);
-	free(pin_segment_take(&need));
-	return true;
-}
-
-static void of_pool(void)
-{
-	struct lines lines = lines_begin();
-	bool survives = in_child(free_segment);
-
-	lines_end(&lines);
-	ok(!survives &&
-		   strstr(lines.text, "it is in a pool's memory: see pinalloc_pool_free()"),
-	   "free() of a pool's memory names the function for it");
-}
-
 static _Atomic bool may_free;
 static _Atomic unsigned n_freeing;
 
@@ -457,12 +415,10 @@ int main(void)
 	in_place();
 	slides();
 	at_the_end();
-	grows_by_little();
 	room();
 	ok(!in_child(both_free), "two threads that free a block at once do not both succeed");
 	grows_elsewhere();
 	without_lock();
 	sampled();
-	of_pool();
 	return done_testing();
 }

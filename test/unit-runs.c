@@ -239,25 +239,6 @@ static void with_many_gaps(void)
 	   "with a thousand times as many gaps it takes as long: %u, %u ns", few, many);
 }
 
-static void neighbours(void)
-{
-	size_t n_used;
-	uint32_t page = take(30, 1, &n_used);
-
-	give(page, 10);
-	give(page + 20, 10);
-	pin_mutex_lock(&pin_map.lock);
-	ok(pin_run_before(page + 10, PIN_STATE_FREE) >= 10 &&
-		   pin_run_at(page + 20, PIN_STATE_FREE) >= 10,
-	   "free neighbours are known");
-	pin_run_cut(page + 20, page + 20, 4, &n_used);
-	ok(!pin_run_at(page + 20, PIN_STATE_FREE) && pin_run_at(page + 24, PIN_STATE_FREE) >= 6,
-	   "a part of one is taken next to a run");
-	pin_map_give(page + 10, 14);
-	ok(pin_run_at(page, PIN_STATE_FREE) >= 30, "and merge again");
-	pin_mutex_unlock(&pin_map.lock);
-}
-
 /* All others are taken, and the kernel refuses more. For a process of its own. */
 static bool takes_bare_elsewhere(void)
 {
@@ -433,7 +414,6 @@ int main(void)
 	against_model();
 	new_memory();
 	with_many_gaps();
-	neighbours();
 	given();
 	at_the_end();
 	on_other_nodes();

@@ -59,22 +59,6 @@ static size_t bytes_left(void)
 	return pin_reserve.base + pin_reserve.size - pin_reserve_carve(0);
 }
 
-static void reserve(void)
-{
-	uintptr_t a = pin_reserve_carve(5 * PIN_MIB), b = pin_reserve_carve(1), left;
-
-	ok(pin_reserve.size >= PIN_GIB, "the reserve is large, with sanitizers too");
-	ok(a == pin_reserve.base && !(a % PIN_GRANULE) && b == a + 6 * PIN_MIB,
-	   "the first addresses are at its start, further ones follow in whole granules");
-	left = bytes_left();
-	ok(left == pin_reserve.size - 8 * PIN_MIB, "the bytes left are right");
-	ok(pin_reserve_contains((void *)b) && !pin_reserve_contains(&a),
-	   "addresses of the reserve are told from others");
-	ok(!pin_reserve_carve(left + 1) && !pin_reserve_carve(SIZE_MAX - 5) &&
-		   bytes_left() == left && pin_reserve_carve(PIN_MIB) == b + PIN_GRANULE,
-	   "carving more than is left, or nearly SIZE_MAX, fails and takes nothing");
-}
-
 static void beside(void)
 {
 	struct rlimit limit, none;
@@ -120,30 +104,6 @@ static void tables(void)
 		   pin_os_is_mapped(elsewhere + most - PIN_PAGE, PIN_PAGE) &&
 		   (elsewhere + most <= above || elsewhere > next),
 	   "a range larger than those left comes from elsewhere");
-}
-
-static void growth(void)
-{
-	struct pin_span *span = NULL;
-	uint32_t count = pin_span_count(), steps = pin_span_steps();
-	size_t bytes = pin_span_bytes();
-	char *a = span_grow(&span, 5 * PIN_MIB, 7);
-	char *b = span_grow(&span, 1, 8);
-	char *c = span_grow(&span, 64 * PIN_MIB, 8);
-
-	ok(span && (uintptr_t)a == span->start && !(span->start % PIN_GRANULE) &&
-		   b == a + 6 * PIN_MIB && c == b + PIN_GRANULE,
-	   "memory begins a span, and goes on directly behind it, in whole granules");
-	ok(span->length == 72 * PIN_MIB && pin_span_bytes() == bytes + span->length,
-	   "its length and the sum of all are right");
-	ok(pin_span_count() == count + 1 && pin_span_get(count) == span && span->node == 7 &&
-		   pin_span_steps() == steps + 3,
-	   "it is one span, of the node that began it, and each step is counted");
-	memset(a, 1, 72 * PIN_MIB);
-	ok(!span_grow(&span, PIN_GRANULE, 7)[PIN_GRANULE - 1] && c[0] == 1,
-	   "memory is writable and zero");
-	ok(!span_grow(&span, pin_reserve.size, 7) && span_grow(&span, 1, 7) == a + 74 * PIN_MIB,
-	   "a size beyond all addresses fails, and the span continues where it was");
 }
 
 static void find(void)
@@ -226,21 +186,6 @@ static void refused(void)
 	ok(q && span != first && (uintptr_t)q == span->start &&
 		   end_of(first) == (uintptr_t)p + 2 * PIN_GRANULE,
 	   "addresses with another mapping are left alone, and a new span begins");
-}
-
-static void all_listed(void)
-{
-	size_t bytes = 0;
-	bool found = true;
-
-	for (uint32_t i = 0; i < pin_span_count(); i++) {
-		const struct pin_span *span = pin_span_get(i);
-
-		bytes += span->length;
-		found &= !span->length ||
-			 pin_span_find((void *)span->start, span->length) == span;
-	}
-	ok(bytes == pin_span_bytes() && found, "all spans are listed, and found");
 }
 
 /* With an address space of its own; the last spans are begun by the thousand. */
@@ -333,15 +278,12 @@ int main(void)
 	ok(in_child(in_next_leaf),
 	   "but not so near the end of a GiB that its first memory crosses it");
 	ok(!pin_reserve_init(), "addresses are reserved");
-	reserve();
 	beside();
 	tables();
-	growth();
 	find();
 	between();
 	long_one();
 	refused();
-	all_listed();
 	ok(in_child(too_many), "when no more spans can begin, existing ones still grow");
 	ok(in_child(little_left), "a span takes only a part of scarce addresses");
 	ok(in_child(used_up), "when addresses are used up, a span does not change");

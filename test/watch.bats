@@ -13,7 +13,6 @@ setup_file() {
 	mkdir wheel
 	build listener libucm.so.0
 	build plugin-data data.so
-	build constructor constructor.so
 	cp libucm.so.0 wheel/libucm-1a2b3c.so.0.0.0
 }
 
@@ -83,10 +82,6 @@ watched() {
 
 @test "listeners may be loaded late, from any path, twice at once, and unloaded" {
 	process loaded "$BATS_FILE_TMPDIR/wheel/libucm-1a2b3c.so.0.0.0"
-}
-
-@test "a constructor may wait for a thread that registers memory" {
-	process constructor "$BATS_FILE_TMPDIR/constructor.so"
 }
 
 @test "with PINALLOC_WATCH=off no userfaultfd is opened" {

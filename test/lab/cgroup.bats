@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # The promise: in a memory cgroup a program needs no more memory than without the library, is warned
 # once if not all it uses can be pinned, and is not killed for it; also with the limit in an outer group, and with
-# memory.high. Where a cgroup limits the objects of an adapter, a program gets as many as without the library.
-# (report.bats has the files of cgroup version 1.)
-# Found here alone: a device full of idle memory regions had no place for completion queues and queue pairs.
+# memory.high. (report.bats has the files of cgroup version 1, domains.bats limits of objects.)
+# Only here: a kernel that kills what goes beyond a limit, and counts pinned pages.
 
 load lab
 
@@ -12,7 +11,7 @@ setup_file() {
 	vm_options=(--smp 2)
 	load ../scripts
 	guest_variables=(script)
-	boot limited every_way objects pieces filling
+	boot limited every_way pieces
 }
 
 # limited HOW GROUP [VARIABLE=VALUE…] COMMAND…: runs a case, HOW being attempt or shimmed, named
@@ -43,24 +42,6 @@ every_way() {
 	limited shimmed "lazy-$1" PINALLOC_REGISTER=lazy "$programs/rdma-script" "$2"
 }
 
-# objects KIND…: how many there are in a group of few objects, without the library and with it.
-objects() {
-	local group=/sys/fs/cgroup/objects kind step
-
-	echo +rdma > /sys/fs/cgroup/cgroup.subtree_control
-	mkdir "$group"
-	echo 'rxe0 hca_object=8' > "$group/rdma.max"
-	for kind; do
-		step="make $kind"
-		[ "$kind" != pd ] || step=pd
-		(
-			echo "$BASHPID" > "$group/cgroup.procs"
-			attempt "plain-$kind" "$programs/rdma-script" print "$(filling "$step")"
-			shimmed "$kind" "$programs/rdma-script" print "$(filling "$step")"
-		)
-	done
-}
-
 in_guest() {
 	local groups=/sys/fs/cgroup limit=memory.max events=memory.events within=''
 
@@ -71,7 +52,6 @@ in_guest() {
 	within=/step
 	every_way within "$(pieces held)"
 	within='' limit=memory.high size=208M limited shimmed high "$programs/rdma-script" "$(pieces held)"
-	objects cq cq_ex qp srq ah mw pd
 }
 
 # alive NAME: the case and its comparison ended normally, and nothing was killed.
@@ -123,16 +103,4 @@ registered() {
 	grep -E '^pinalloc.* above its memory\.high, 208\.0 MiB.* raise /sys/fs/cgroup/high/memory\.high$' "$results/high.err"
 	sed -i '/memory\.high/d' "$results/high.err"
 	told high
-}
-
-@test "with few objects of an adapter, as many completion queues, queue pairs and so on can be made" {
-	local kind
-	for kind in cq cq_ex qp srq ah mw pd; do
-		ended "plain-$kind"
-		ended "$kind"
-		cat "$results/plain-$kind.out"
-		diff "$results/plain-$kind.out" "$results/$kind.out"
-		grep -qE ': (5[6-9]|60) wrong$' "$results/$kind.out"
-		[ "$(reported "$kind" .registration.evicted)" -gt 0 ]
-	done
 }

@@ -1,9 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # The promise: for an MPI job with known peaks, the ranks' reports say how much memory was live at the peak, and
-# which code allocated it; `pinalloc report` does so for the job. Jobs of two nodes that communicate as real codes do,
-# from buffers allocated anew in each step and without a registration cache, get right data; after the first steps no
-# request waits for a registration.
+# which code allocated it; `pinalloc report` does so for the job. (lab/slurm has a job of two nodes.)
 # Found here alone: frames of components that Open MPI had unloaded had other names, and a process that was
 # killed while it touched a large array had a record that said no limit was near.
 
@@ -11,21 +9,16 @@ load lab
 
 setup_file() {
 	build_mpi peaks -g
-	build_mpi rounds
 	boot peaks killed
-	results=$BATS_FILE_TMPDIR/pair
-	pair_options=(--mem 3G --timeout 1000)
-	in_guest() { on_two_nodes; }
-	boot_pair peaks patterns on_two_nodes
 }
 
 # peaks NAME MPI OPTION…: four ranks. Only they run with the library, and leave reports in the directory of
-# that name in $to, which all nodes see.
+# that name.
 peaks() {
 	local command
 
 	mkdir "/ctl/$1"
-	ranks "$2" 4 "${little_ucx[@]}" LD_PRELOAD="$library" PINALLOC_REPORT="$to/$1/%r.json" "${@:3}"
+	ranks "$2" 4 "${little_ucx[@]}" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/$1/%r.json" "${@:3}"
 	attempt "$1" "${command[@]}"
 }
 
@@ -42,35 +35,10 @@ killed() {
 }
 
 in_guest() {
-	local to=/ctl
-
 	peaks openmpi openmpi "$BATS_FILE_TMPDIR/peaks.openmpi"
 	peaks mpich mpich "$BATS_FILE_TMPDIR/peaks.mpich"
 	PINALLOC_SAMPLE=128K peaks openmpi-held openmpi "$BATS_FILE_TMPDIR/peaks.openmpi"
 	killed
-}
-
-# patterns NAME MPI STEPS PATTERN…: four ranks, without UCX's cache. From 4 KiB on, messages are sent from where
-# they are. Below are those of MPICH itself, on its stack.
-patterns() {
-	local command
-
-	mkdir "/ctl/$1"
-	ranks "$2" 4 UCX_RNDV_THRESH=4k "${no_ucx_cache[@]}" LD_PRELOAD="$library" PINALLOC_REPORT="$to/$1/%r.json" \
-		"${on_both[@]}" "$BATS_FILE_TMPDIR/rounds.$2" patterns "${@:3}"
-	attempt "$1" "${command[@]}"
-}
-
-on_two_nodes() {
-	local all=(halo window forks) rsh=$top_srcdir/test/lab/rsh to=/share
-	local on_both=(--host node1:2,node2:2 --mca plm_rsh_agent "$rsh" --mca osc ucx)
-
-	cd /tmp
-	patterns openmpi openmpi 2 "${all[@]}"
-	patterns threads openmpi 2 threads
-	peaks two openmpi "${on_both[@]}" "$BATS_FILE_TMPDIR/peaks.openmpi"
-	on_both=(-hosts node1:2,node2:2 -launcher rsh -launcher-exec "$rsh")
-	patterns mpich mpich 2 "${all[@]}"
 }
 
 setup() {
@@ -155,57 +123,4 @@ as_promised() {
 		[ "$peak" -ge $((truth - (truth / 64 > 4 << 20 ? truth / 64 : 4 << 20))) ]
 		[ "$peak" -lt $((truth * 101 / 100)) ]
 	done
-}
-
-@test "with two nodes, each has the sum of its ranks" {
-	cd "$BATS_FILE_TMPDIR/pair"
-	run -0 --separate-stderr "$pinalloc" report two
-	echo "$output"
-	[[ ${lines[0]} == "pinalloc: peaks.openmpi, 4 ranks on 2 hosts, "* ]]
-	# At one moment: no more than the peaks of its ranks together, and no less than the largest.
-	merged two '[.hosts[].memory.live_peak_bytes]' > "$BATS_TEST_TMPDIR/sums"
-	jq -es --slurpfile sums "$BATS_TEST_TMPDIR/sums" 'group_by(.host) | map(map(.memory.live_peak_bytes))
-		| [., $sums[0]] | transpose | all(.[1] <= (.[0] | add) and .[1] >= (.[0] | max))' two/*.json
-	[ "$(merged two '[.hosts[] | .host, .processes]')" = '["node1",2,"node2",2]' ]
-	knows_peaks two
-}
-
-# --- patterns of messages, between two nodes ---
-
-# all_right NAME PATTERN…: the job ended, each pattern ran, and every word was right.
-all_right() {
-	local pattern
-
-	results=$BATS_FILE_TMPDIR/pair
-	cd "$results"
-	ended "$1"
-	for pattern in "${@:2}"; do
-		grep -q "^$pattern wrong 0 " "$1.out"
-	done
-	[ "$(grep -c ' wrong ' "$1.out")" -eq $(($# - 1)) ]
-}
-
-# sum NAME KEY [CONDITION]: over all patterns of a job, or those of which awk says so.
-sum() {
-	awk "${3:-1}" "$1.out" | grep -o " $2 [0-9]*" | awk '{ n += $2 } END { print n + 0 }'
-}
-
-# serves NAME PATTERN…: the patterns' requests are answered from registrations made before. Those made
-# ahead meanwhile do not count. Four for each rank may be late, before anything is registered ahead, and two
-# more beside a load; and sixteen after fork(), before which memory regions that nobody uses are deregistered.
-serves() {
-	all_right "$@"
-	[ "$(sum "$1" served)" -gt 0 ]
-	[ "$(sum "$1" passed)" -eq 0 ]
-	[ "$(sum "$1" awaited '!/^forks /')" -le 24 ]
-	[ "$(sum "$1" awaited '/^forks /')" -le 64 ]
-}
-
-@test "halos, windows, forks: right, and no request waits for a registration" {
-	serves openmpi halo window forks
-	serves mpich halo window forks
-}
-
-@test "MPI_THREAD_MULTIPLE: right, and no request waits for a registration" {
-	serves threads threads
 }

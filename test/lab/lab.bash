@@ -9,11 +9,6 @@ setup() {
 	:
 }
 
-# For files that build nothing.
-setup_file() {
-	boot
-}
-
 # build_mpi PROGRAM [FLAG…]: builds mpi-PROGRAM for both MPIs, as PROGRAM.openmpi and PROGRAM.mpich.
 build_mpi() {
 	local mpi

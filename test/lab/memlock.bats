@@ -27,7 +27,6 @@ in_guest() {
 		as_nobody attempt plain-changing-$held $((64 * mib)) "$program" "$(changing $held)"
 		as_nobody attempt changing-$held $((64 * mib)) "${under[@]}" \
 			PINALLOC_REPORT=/ctl/changing-$held.json "$program" "$(changing $held)"
-		shimmed capped-$held PINALLOC_MAX_PINNED=32M "$program" "$(changing $held)"
 	done
 
 	chmod 600 /dev/infiniband/uverbs0
@@ -74,15 +73,6 @@ in_guest() {
 @test "small buffers in use leave the program at least three quarters of the limit" {
 	ended plain-small
 	holds small '.registration.served > 0'
-}
-
-@test "PINALLOC_MAX_PINNED is obeyed, and the warning names it" {
-	local held
-	for held in 1 16; do
-		holds "capped-$held" '.registration.evicted > 0' '.memory.pinned_peak_bytes <= 33554432'
-		[ "$(said "capped-$held" | wc -l)" -eq 1 ]
-		grep -q PINALLOC_MAX_PINNED "$results/capped-$held.err"
-	done
 }
 
 @test "a device without permission costs one line" {

@@ -4,11 +4,10 @@
  * test/lab/providers. Prints a line for each case, for comparison with another run; each key
  * that it gets is asked.
  *
- *   usage: rdma-providers DEVICE plain|dlsym|fork|direct|replaced
+ *   usage: rdma-providers DEVICE plain|dlsym|fork|direct
  *     dlsym     finds verbs as Python and NCCL do
  *     fork      after ibv_fork_init
  *     direct    opens the device with mlx5dv_open_device
- *     replaced  tries only what becomes of pages that are replaced
  * pinalloc(7) says what differs when a memory region of the heap is imported: none is here.
  */
 #include <dlfcn.h>
@@ -18,8 +17,8 @@
 #include <sys/mman.h>
 
 #include "oracle.h"
-#include "stale-ways.h"
 
+#define PAGE   ((size_t)4096)
 #define RIGHTS RDMA_ACCESS
 
 static int (*dereg)(struct ibv_mr *) = ibv_dereg_mr;
@@ -57,24 +56,6 @@ static void *make(size_t length)
 	need((p = aligned_alloc(PAGE, length)));
 	memset(p, 1, length);
 	return p;
-}
-
-/* Pages of the heap go behind malloc; nobody tells the adapter. */
-static void try_replaced(const struct way *way)
-{
-	char *p = make(4 * MIB);
-	struct place place = {.buffer = p + MIB, .n_bytes = MIB};
-	struct ibv_mr *mr = ibv_reg_mr(pd, p, 4 * MIB, RIGHTS), *again;
-	int before;
-
-	need(mr);
-	before = ask(mr, p, 4 * MIB, RIGHTS);
-	need(!dereg(mr) && !replace_pages(way, &place));
-	memset(place.buffer, 2, MIB);
-	need((again = ibv_reg_mr(pd, p, 4 * MIB, RIGHTS)));
-	say("replaced", "%s, then %s", error_name(before),
-	    error_name(ask(again, p, 4 * MIB, RIGHTS)));
-	need(!dereg(again)); /* the block stays, so that the next one is another */
 }
 
 static void try_advice(void)
@@ -480,11 +461,7 @@ int main(int argc, char **argv)
 	context = strcmp(setting, "direct") ? ibv_open_device(of)
 					    : mlx5dv_open_device(of, &direct);
 	need(context && (pd = ibv_alloc_pd(context)));
-	if (strcmp(setting, "replaced"))
-		try_all();
-	for (size_t i = 0; i < N_WAYS && !strcmp(setting, "replaced"); i++)
-		if (ways[i].of == ANY)
-			try_replaced(&ways[i]);
+	try_all();
 	say_error("dealloc", dealloc(pd));
 	say_error("close", close_device(context));
 	ibv_free_device_list(list);

@@ -15,7 +15,6 @@
  *     rdma-watch-process forks LISTENER FILE N    N children, while threads do all there is
  *     rdma-watch-process loaded LISTENER…         listeners that come late, and go
  *     rdma-watch-process sought LISTENER          one that is being found, by another thread
- *     rdma-watch-process constructor LISTENER FILE   a constructor waits for a registration
  *     rdma-watch-process locked LISTENER          all memory locked
  *     rdma-watch-process exit LISTENER            exit() while somebody waits in munmap()
  *     rdma-watch-process thread LISTENER          the same, in another thread
@@ -314,37 +313,6 @@ static void try_sought(void)
 	need(!ibv_dereg_mr(mr));
 }
 
-/* --- a constructor ------------------------------------------------------------------- */
-
-static char variables[2 * 4096] = {1};
-
-static void *register_one(void *arg)
-{
-	need(!ibv_dereg_mr(registered(pd, variables, sizeof variables)));
-	return (void *)(uintptr_t)is_told(pd, map_pages(LENGTH), LENGTH);
-}
-
-/* Called by the constructor of FILE. */
-__attribute__((visibility("default"))) void while_loading(void);
-void while_loading(void)
-{
-	pthread_t thread;
-	void *told;
-
-	need(!pthread_create(&thread, NULL, register_one, NULL) &&
-	     !pthread_join(thread, &told));
-	ok(told, "a constructor can wait for a thread that registers");
-}
-
-static void try_constructor(void)
-{
-	char *p = map_pages(LENGTH);
-
-	need(is_told(pd, p, LENGTH));
-	alarm(20);
-	need(dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL));
-}
-
 /* --- memory that is locked ------------------------------------------------------------ */
 
 static void try_locked(void)
@@ -618,21 +586,14 @@ static void try_kinds(void)
 
 int main(int argc, char **argv)
 {
-	static const struct rdma_case cases[] = {{"ways", try_ways},
-						 {"quiet", try_quiet},
-						 {"hugetlb", try_hugetlb},
-						 {"kinds", try_kinds},
-						 {"data", try_data},
-						 {"closed", try_closed},
-						 {"forks", try_forks},
-						 {"loaded", try_loaded},
-						 {"sought", try_sought},
-						 {"constructor", try_constructor},
-						 {"locked", try_locked},
-						 {"exit", await_end},
-						 {"thread", await_end_in_thread},
-						 {"atexit", leave_to_handler},
-						 {"plugin", try_plugin}};
+	static const struct rdma_case cases[] = {
+		{"ways", try_ways},	      {"quiet", try_quiet},
+		{"hugetlb", try_hugetlb},     {"kinds", try_kinds},
+		{"data", try_data},	      {"closed", try_closed},
+		{"forks", try_forks},	      {"loaded", try_loaded},
+		{"sought", try_sought},	      {"locked", try_locked},
+		{"exit", await_end},	      {"thread", await_end_in_thread},
+		{"atexit", leave_to_handler}, {"plugin", try_plugin}};
 	static const struct {
 		const char *name;
 		hook_function *hook; /* NULL: the case loads its listeners */

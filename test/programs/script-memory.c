@@ -298,11 +298,6 @@ static int do_mark(const struct step *step)
 	return result_of(write(-1, step->words[1], strlen(step->words[1])) < 0);
 }
 
-static int do_kill(const struct step *step)
-{
-	return kill(getpid(), (int)number_of(step->words[1]));
-}
-
 const struct command memory_commands[] = {
 	{"malloc", do_malloc},
 	{"calloc", do_calloc},
@@ -329,6 +324,5 @@ const struct command memory_commands[] = {
 	{"resident", do_resident},
 	{"mark", do_mark},
 	{"run", do_run},
-	{"kill", do_kill},
 	{NULL, NULL},
 };

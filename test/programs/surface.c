@@ -16,17 +16,6 @@
 #define MIB	     ((size_t)1 << 20)
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static void test_zero(void)
-{
-	void *p[] = {malloc(0), malloc(0), calloc(0, 1), realloc(NULL, 0), memalign(64, 0)};
-
-	for (size_t i = 0; i < COUNT(p); i++)
-		for (size_t k = 0; k < i; k++)
-			ok(p[i] && p[k] != p[i], "a block of no bytes is one of its own");
-	for (size_t i = 0; i < COUNT(p); i++)
-		free(p[i]);
-}
-
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* mallinfo */
 static void test_glibc(void)
 {
@@ -101,9 +90,11 @@ static void print_info(void)
 static const struct {
 	const char *name;
 	void (*run)(void);
-} sections[] = {{"zero", test_zero},	{"glibc", test_glibc},
-		{"sized", test_sized},	{"info", print_info},
-		{"stats", print_stats}, {"jemalloc-stats", print_jemalloc_stats}};
+} sections[] = {{"glibc", test_glibc},
+		{"sized", test_sized},
+		{"info", print_info},
+		{"stats", print_stats},
+		{"jemalloc-stats", print_jemalloc_stats}};
 
 int main(int argc, char **argv)
 {
