@@ -30,8 +30,8 @@
 #define LAST_PAUSE_MS  4096
 
 /*
- * The pause after a look is at least so many times as long as the processor time it took to
- * look, and to register, but not longer than LAST_PAUSE_MS.
+ * The pause after a look is at least TIMES_LOOKING times the processor time of the look, and
+ * TIMES_REGISTERING times that of registering, but not longer than LAST_PAUSE_MS.
  */
 #define TIMES_LOOKING	  64
 #define TIMES_REGISTERING 2

@@ -8,7 +8,7 @@
  * may be locked memory, which they share. An eviction goes on where the last one has found
  * something, and takes the one of a few entries that was used least recently: so it costs the
  * same beside few and many. If none of these is idle, it looks at what each lane has put last,
- * and if that is not either, at all.
+ * and if none of those is idle, at all entries.
  */
 #pragma once
 

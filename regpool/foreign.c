@@ -22,18 +22,18 @@
  * only for one that is used again. That cannot be known from its address: a program that maps,
  * sends and unmaps gets the same one each time. So a range is watched from its second
  * registration on, and if it was unmapped while it was watched, only after 2, 4, 8, ... more,
- * at most 2^16. A range that is registered MOST_KEPT times without a message in between is in
+ * at most 2^16. A range that is registered MOST_AGAIN times without a message in between is in
  * no cache, which would have kept the registration: it is not watched.
  */
 #define MOST_WATCHED  4096
 #define MOST_UNMAPPED 16
-#define MOST_KEPT     16
+#define MOST_AGAIN    16
 
 static struct range {
 	struct pin_range pages; /* empty: unused */
 	uint32_t left;		/* registrations before it is watched */
 	uint32_t messages;	/* when it was registered last */
-	uint8_t n_kept;		/* registrations since */
+	uint8_t n_again;	/* registrations since */
 	uint8_t n_unmapped;	/* while it was watched */
 	bool is_watched;
 } ranges[2 * MOST_WATCHED];
@@ -140,9 +140,9 @@ static int watch(struct pin_range pages, uint32_t messages, bool is_late)
 		was_discarded |= pin_range_meets(discarded[i], pages);
 	range = find(pages);
 	if (range && range->messages != messages)
-		range->n_kept = 0;
+		range->n_again = 0;
 	if (is_late || (range && (range->is_watched || n_watched < MOST_WATCHED) &&
-			!(range->left || was_discarded || range->n_kept == MOST_KEPT)))
+			!(range->left || was_discarded || range->n_again == MOST_AGAIN)))
 		error = pin_watch_pages(PIN_WATCH_FOREIGN, pages);
 	if (range && range->left)
 		range->left--;
@@ -150,7 +150,7 @@ static int watch(struct pin_range pages, uint32_t messages, bool is_late)
 		n_watched += !range->is_watched;
 		range->is_watched = true;
 		range->messages = messages;
-		range->n_kept += range->n_kept < MOST_KEPT;
+		range->n_again += range->n_again < MOST_AGAIN;
 	}
 	return was_discarded ? -EAGAIN : error;
 }

@@ -25,7 +25,7 @@ struct pin_foreign {
 	const void *caller;
 	enum { PIN_LEFT_ALONE, PIN_INVALIDATED, PIN_WATCHED } how;
 	enum pin_watch_kind kind;
-	uint32_t messages; /* of this kind, before it is made */
+	uint32_t messages; /* of the kernel, of this kind, before it is made */
 };
 
 /* Call before [addr, addr + length) is registered, with a return address of the caller. */

@@ -3,7 +3,7 @@
  * fork() and a pinned heap. After ibv_fork_init() libibverbs marks every registered page
  * MADV_DONTFORK; if it marked the heap, a child would have none. Kernels since 5.12 instead
  * copy pinned pages for the child at fork(). libibverbs reports that as IBV_FORK_UNNEEDED, but
- * before rdma-core 52 its ibv_fork_init() marks the pages nevertheless.
+ * before rdma-core 51 its ibv_fork_init() marks the pages nevertheless.
  *
  * Copying takes time and memory in proportion to what is pinned. So a fork handler deregisters
  * what has no users first, unless that takes longer. It is registered again when it is asked

@@ -35,8 +35,8 @@ bool pin_keys_covers(struct pin_access_set *set, struct pin_range range,
 int pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range);
 
 /*
- * Makes sure as pin_keys_create(), and counts one more user, until pin_keys_put(*user).
- * Returns the entry, or NULL on failure. Sets errno if it could not be registered.
+ * As pin_keys_create(); the memory region stays until pin_keys_put(*user). Returns the entry,
+ * or NULL on failure. Sets errno if it could not be registered.
  */
 struct pin_entry *pin_keys_get(struct pin_access_set *set, const void *addr, size_t length,
 			       _Atomic uint32_t **user);

@@ -12,8 +12,9 @@
 
 /*
  * Counters that every registration changes have one copy for each lane, on a cache line of its
- * own. A thread keeps to one lane: the first 64 that register have one each, and write to no
- * line in common. The value of a counter is the sum over all lanes that threads have.
+ * own. Such a lane is a thread's, not a processor's as in allocator/lanes.h: the first 64 that
+ * register have one each, and write to no line in common. The value of a counter is the sum
+ * over all lanes that threads have.
  */
 #define PIN_LANES 64u
 

@@ -245,7 +245,7 @@ static void *run_reader(void *arg)
 		handle_message(kind);
 		close(descriptors[kind].fd);
 	}
-	await_turn(arg, READER);
+	await_turn(arg, READER); /* nobody gives that: this thread sleeps for ever */
 	return arg;
 }
 
