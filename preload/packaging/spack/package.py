@@ -13,13 +13,13 @@ class Pinalloc(AutotoolsPackage):
     # Names that lead nowhere: there is no public place yet, and Spack asks for them. Put the tarball
     # of a release into a mirror or the directory of the stage, and install with --no-checksum.
     homepage = "https://pinalloc.invalid"
-    url = "https://pinalloc.invalid/releases/pinalloc-1.0.0-rc4.tar.xz"
+    url = "https://pinalloc.invalid/releases/pinalloc-1.0.0-rc5.tar.xz"
     manual_download = True
 
     license("BSD-2-Clause")
 
     # The tarball has this file in it, so its sha256 is for the copy in a repository.
-    version("1.0.0-rc4")
+    version("1.0.0-rc5")
 
     variant("libfabric", default=False, description="Tell libfabric's cache of memory that goes")
     variant("plots", default=False, description="Plots of pinalloc report")
