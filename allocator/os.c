@@ -181,11 +181,13 @@ size_t pin_os_status(const char *name)
 
 /*
  * The kernel reads the mask before it looks at what to do with it, and that is nothing: it
- * knows no such thing. Nothing becomes resident that was not.
+ * knows no such thing. No mask is at 0, so the page is asked for by its end. Nothing becomes
+ * resident that was not.
  */
 bool pin_os_may_read(uintptr_t page)
 {
-	return pin_result(syscall(SYS_rt_sigprocmask, -1, page, NULL, _NSIG / 8)) != -EFAULT;
+	return pin_result(syscall(SYS_rt_sigprocmask, -1, page + PIN_PAGE - _NSIG / 8, NULL,
+				  _NSIG / 8)) != -EFAULT;
 }
 
 char *pin_os_map_file(int fd, size_t n_bytes)

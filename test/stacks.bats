@@ -116,15 +116,15 @@ setup_file() {
 			setcontext(&inside);
 		}
 
-		/* Of its unwinding nothing is known. */
+		/* Of its unwinding nothing is known; its frame pointer is a small number. */
 		typedef void *callee(void);
 		void *bare(callee *callee);
 		extern const char bare_end[];
 		__asm__(".text\n.type bare, STT_FUNC\nbare:\n"
 		#ifdef __x86_64__
-			"push %rbp\nmov %rsp, %rbp\ncall *%rdi\npop %rbp\nret\n"
+			"push %rbp\nmov $0x900, %ebp\ncall *%rdi\npop %rbp\nret\n"
 		#else
-			"stp x29, x30, [sp, #-16]!\nmov x29, sp\nblr x0\nldp x29, x30, [sp], #16\nret\n"
+			"stp x29, x30, [sp, #-16]!\nmov x29, #0x900\nblr x0\nldp x29, x30, [sp], #16\nret\n"
 		#endif
 			"bare_end:\n.size bare, bare_end - bare\n");
 		static void untold(void) { bare(grow); }
@@ -272,7 +272,8 @@ stacks() {
 
 @test "where the program ends a stack, or interrupts itself, that is right, or shorter" {
 	local way
-	for way in handler coroutine little rubbish untold jit ends; do
+	# Where libunwind looks without tables depends on addresses, which are random.
+	for way in handler coroutine little rubbish untold{,,,,,,,} jit ends; do
 		preloaded PINALLOC_SAMPLE=64K PINALLOC_REPORT=$way.json "$program" $way
 	done
 	named ./*.json > all

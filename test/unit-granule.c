@@ -105,7 +105,8 @@ static void unmapped(void)
 	none = limit;
 	none.rlim_cur = 0;
 	munmap(hole, PIN_PAGE);
-	ok(!pin_os_may_read((uintptr_t)hole) && pin_os_may_read((uintptr_t)hole + PIN_PAGE),
+	ok(!pin_os_may_read(0) && !pin_os_may_read((uintptr_t)hole) &&
+		   pin_os_may_read((uintptr_t)hole + PIN_PAGE),
 	   "it is known which page may be read");
 	setrlimit(RLIMIT_NOFILE, &none);
 	ok(pin_granules_probe(at(26, 4)) == 3 && !pin_granules_are_resident(at(28, 1)),
