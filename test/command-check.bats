@@ -109,7 +109,7 @@ setup() {
 		}
 	END
 	finds ok library 'libpinalloc\.so takes over malloc' env SAYS= STATUS=0
-	finds fail library 'does not take over malloc: it was not loaded, or has none' env SAYS= STATUS=1
+	finds fail library 'does not take over malloc: it was not loaded, or another comes before it' env SAYS= STATUS=1
 	rm .libs/libpinalloc.so
 	finds fail library 'libpinalloc\.so.*not there'
 }

@@ -80,7 +80,8 @@ static void become_probe(const void *library, int out)
  */
 static void judge_probe(const char *library, char *text, int status)
 {
-	const char *own = NULL, *loader = NULL, *other = "it was not loaded, or has none";
+	const char *own = NULL, *loader = NULL,
+		   *other = "it was not loaded, or another comes before it";
 	char *line;
 
 	while ((line = strsep(&text, "\n"))) {

@@ -203,7 +203,9 @@ static void find_trees(struct cmd_job *job)
 			ranks[n]->under = top;
 			ranks[n]->rank = -1;
 		}
-		top->tree = (struct cmd_group){ranks, n, cmd_sum_of(ranks, n, job->started)};
+		top->tree = (struct cmd_group){.ranks = ranks, .n = n};
+		if (n > 1)
+			top->tree.sum = cmd_sum_of(ranks, n, job->started);
 		job->tops[job->n_tops++] = top;
 		job->n_main += (top->rank >= 0) == (job->ranks[0]->rank >= 0);
 		if (!top->run)
