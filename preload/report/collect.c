@@ -237,9 +237,7 @@ static void insert_peak(struct pin_report *report, uint64_t ns)
 		peak.pinned = report->moments[at - 1].pinned;
 	}
 	/* It may have been reached before the growth for it was noted. */
-	if (peak.mapped < peak.live)
-		peak.mapped = at < n ? report->moments[at].mapped
-				     : (size_t)report->figures[PIN_FIGURE_MAPPED];
+	peak.mapped = MAX(peak.mapped, peak.live);
 	memmove(&report->moments[at + 1], &report->moments[at], (n - at) * sizeof peak);
 	report->moments[at] = peak;
 	report->n_moments++;
