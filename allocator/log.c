@@ -124,6 +124,28 @@ size_t pin_format(char *buf, size_t size, const char *format, ...)
 	return n;
 }
 
+int pin_output_flush(struct pin_output *out)
+{
+	if (!out->error)
+		out->error = out->fd < 0 ? -EFBIG : pin_io_write(out->fd, out->buf, out->used);
+	out->used = 0;
+	return out->error;
+}
+
+/* What one call writes at most. */
+#define MOST 1024
+
+void pin_output(struct pin_output *out, const char *format, ...)
+{
+	va_list args;
+
+	if (out->size - out->used < MOST)
+		pin_output_flush(out);
+	va_start(args, format);
+	out->used += pin_vformat(out->buf + out->used, MOST, format, args);
+	va_end(args);
+}
+
 struct pin_size_text pin_size_text(size_t n_bytes)
 {
 	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};

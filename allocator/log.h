@@ -30,6 +30,21 @@ size_t pin_format(char *buf, size_t size, const char *format, ...)
 size_t pin_vformat(char *buf, size_t size, const char *format, va_list args)
 	__attribute__((format(printf, 3, 0)));
 
+/* Text that goes through a buffer to a descriptor, or only into the buffer. */
+struct pin_output {
+	int fd;	   /* -1: all of it has to fit into the buffer */
+	int error; /* 0, or the first -errno, after which nothing more is written */
+	char *buf;
+	size_t size, used; /* at least 4 KiB */
+};
+
+/* Formats as pin_format() does; one call may write up to 1 KiB. */
+void pin_output(struct pin_output *out, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Writes what is buffered. Returns out->error. */
+int pin_output_flush(struct pin_output *out);
+
 /* Text such as "17 B", "2.0 MiB" or "1.3 GiB" for a number of bytes. */
 struct pin_size_text {
 	char text[24];

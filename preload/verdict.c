@@ -4,7 +4,6 @@
 #include "preload/verdict.h"
 #include "allocator/log.h"
 
-#include <stdarg.h>
 #include <string.h>
 
 const struct pin_figure_key pin_figures[PIN_FIGURES] = {
@@ -23,23 +22,6 @@ const char *const pin_phase_keys[] = {"began_s",  "ended_s",	  "live_peak_s",
 #define PAGE 4096 /* bytes that a page fault brings, but for huge pages */
 
 #define SIZE(n) PIN_SIZE((size_t)(n))
-
-/* An answer that is being written. */
-struct answer {
-	char *text;
-	size_t n, size;
-};
-
-__attribute__((format(printf, 2, 3))) static void add(struct answer *answer, const char *format,
-						      ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	answer->n += pin_vformat(answer->text + answer->n, answer->size - answer->n, format,
-				 args);
-	va_end(args);
-}
 
 static const char *plural(int64_t n)
 {
@@ -71,7 +53,7 @@ static enum pin_reason main_reason(const struct pin_verdict *verdict)
 	return most;
 }
 
-static void answer_served(const struct pin_verdict *verdict, struct answer *answer)
+static void answer_served(const struct pin_verdict *verdict, struct pin_output *out)
 {
 	int64_t served = verdict->figures[PIN_FIGURE_SERVED];
 	/* Memory that is not the heap's is not the library's to serve. */
@@ -80,56 +62,57 @@ static void answer_served(const struct pin_verdict *verdict, struct answer *answ
 	int64_t created = verdict->figures[PIN_FIGURE_CREATED];
 	enum pin_reason why = main_reason(verdict);
 
-	add(answer, "  Registrations of heap memory: ");
+	pin_output(out, "  Registrations of heap memory: ");
 	if (!served && missed <= 0)
-		add(answer, "none were requested");
+		pin_output(out, "none were requested");
 	else if (missed > 0)
-		add(answer, "%ld of %ld served", served, served + missed);
+		pin_output(out, "%ld of %ld served", served, served + missed);
 	else
-		add(answer, "all %ld served", served);
+		pin_output(out, "all %ld served", served);
 	if (created)
-		add(answer, ", from %ld memory region%s", created, plural(created));
+		pin_output(out, ", from %ld memory region%s", created, plural(created));
 	if (foreign)
-		add(answer, "; %ld requests for other memory went to libibverbs", foreign);
-	add(answer, ".\n");
+		pin_output(out, "; %ld requests for other memory went to libibverbs", foreign);
+	pin_output(out, ".\n");
 	if (missed <= 0 || why == PIN_SERVED)
 		return;
-	add(answer, "    Not served%s: %s.", verdict->reasons[why] < missed ? ", mostly" : "",
-	    pin_reason_names[why]);
-	add(answer, cures[why] ? " Cure: %s.\n" : "\n", cures[why]);
+	pin_output(out, "    Not served%s: %s.",
+		   verdict->reasons[why] < missed ? ", mostly" : "", pin_reason_names[why]);
+	pin_output(out, cures[why] ? " Cure: %s.\n" : "\n", cures[why]);
 }
 
 /* --- what did it cost? ------------------------------------------------------- */
 
 /* Of several processes, what they had at once. */
-static void answer_cost(const struct pin_verdict *verdict, struct answer *answer)
+static void answer_cost(const struct pin_verdict *verdict, struct pin_output *out)
 {
 	int64_t mapped = verdict->figures[PIN_FIGURE_MAPPED];
 	int64_t live = verdict->figures[PIN_FIGURE_LIVE_PEAK];
 	int64_t touched = verdict->figures[PIN_FIGURE_IN_HEAP];
 	int64_t more = (touched >= 0 ? touched : mapped) - live;
 
-	add(answer, "  Never returning memory: the heap%s grew to %s%s",
-	    plural((int64_t)verdict->n_processes), SIZE(mapped),
-	    verdict->n_processes > 1 ? " in total" : "");
+	pin_output(out, "  Never returning memory: the heap%s grew to %s%s",
+		   plural((int64_t)verdict->n_processes), SIZE(mapped),
+		   verdict->n_processes > 1 ? " in total" : "");
 	if (touched >= 0)
-		add(answer, "; %s%s of that were touched", verdict->is_bound ? "at most " : "",
-		    SIZE(touched));
+		pin_output(out, "; %s%s of that were touched",
+			   verdict->is_bound ? "at most " : "", SIZE(touched));
 	if (live >= 0)
-		add(answer, more > 0 ? ", %s" : ", no", SIZE(more));
+		pin_output(out, more > 0 ? ", %s" : ", no", SIZE(more));
 	if (more > 0 && live >= NOTABLE)
-		add(answer, " (%ld %%)", (int64_t)(100.0 * (double)more / (double)live + 0.5));
+		pin_output(out, " (%ld %%)",
+			   (int64_t)(100.0 * (double)more / (double)live + 0.5));
 	if (live >= 0)
-		add(answer, " more than the %s in use at %s", SIZE(live),
-		    verdict->n_processes > 1 ? "once" : "the peak");
+		pin_output(out, " more than the %s in use at %s", SIZE(live),
+			   verdict->n_processes > 1 ? "once" : "the peak");
 	if (live >= 0 && verdict->mean_beyond >= NOTABLE)
-		add(answer, ", and %s more than in use on average over time",
-		    SIZE(verdict->mean_beyond));
-	add(answer, ".\n");
+		pin_output(out, ", and %s more than in use on average over time",
+			   SIZE(verdict->mean_beyond));
+	pin_output(out, ".\n");
 }
 
 /* Huge pages touch whole what was allocated, by a page fault for each of them. */
-static void answer_faults(const struct pin_verdict *verdict, struct answer *answer)
+static void answer_faults(const struct pin_verdict *verdict, struct pin_output *out)
 {
 	int64_t faults = verdict->figures[PIN_FIGURE_FAULTS];
 	int64_t allocated = verdict->figures[PIN_FIGURE_ALLOCATED];
@@ -140,10 +123,10 @@ static void answer_faults(const struct pin_verdict *verdict, struct answer *answ
 		return;
 	if (allocated < touched)
 		allocated = touched;
-	add(answer, "  Page faults: %ld; of %s allocated %s%s were touched.", faults,
-	    SIZE(allocated), verdict->is_bound ? "at most " : "", SIZE(touched));
-	add(answer, " PINALLOC_HUGEPAGE=thp could save up to %ld of them, for %s more.\n",
-	    fewer, SIZE(allocated - touched));
+	pin_output(out, "  Page faults: %ld; of %s allocated %s%s were touched.", faults,
+		   SIZE(allocated), verdict->is_bound ? "at most " : "", SIZE(touched));
+	pin_output(out, " PINALLOC_HUGEPAGE=thp could save up to %ld of them, for %s more.\n",
+		   fewer, SIZE(allocated - touched));
 }
 
 /* --- which limit was nearest? ------------------------------------------------ */
@@ -192,7 +175,7 @@ struct pin_limit_use pin_limit_nearest(const int64_t *figures)
 	return nearest;
 }
 
-static void answer_nearest(const struct pin_verdict *verdict, struct answer *answer)
+static void answer_nearest(const struct pin_verdict *verdict, struct pin_output *out)
 {
 	struct pin_limit_use use = verdict->nearest;
 	int64_t share = share_of(use), slowed = verdict->figures[PIN_FIGURE_CGROUP_SLOWED];
@@ -200,16 +183,16 @@ static void answer_nearest(const struct pin_verdict *verdict, struct answer *ans
 
 	if (share < 0)
 		return;
-	add(answer, share < 500	   ? "  No limit was near; the nearest: "
-		    : share > 1000 ? "  OVER A LIMIT: "
-				   : "  Nearest to a limit: ");
-	add(answer, "%s, %ld %% of %s", pin_limits[use.which].name, (share + 5) / 10,
-	    SIZE(use.limit));
+	pin_output(out, share < 500    ? "  No limit was near; the nearest: "
+			: share > 1000 ? "  OVER A LIMIT: "
+				       : "  Nearest to a limit: ");
+	pin_output(out, "%s, %ld %% of %s", pin_limits[use.which].name, (share + 5) / 10,
+		   SIZE(use.limit));
 	if (*verdict->nearest_of)
-		add(answer, ", %s", verdict->nearest_of);
+		pin_output(out, ", %s", verdict->nearest_of);
 	if (pin_limits[use.which].used == PIN_FIGURE_CGROUP_PEAK && (slowed > 0 || killed > 0))
-		add(answer, " (memory.events: high %ld, oom_kill %ld)", slowed, killed);
-	add(answer, share >= 900 ? ". Cure: %s.\n" : ".\n", pin_limits[use.which].cure);
+		pin_output(out, " (memory.events: high %ld, oom_kill %ld)", slowed, killed);
+	pin_output(out, share >= 900 ? ". Cure: %s.\n" : ".\n", pin_limits[use.which].cure);
 }
 
 /* --- what is there beside the heap? ------------------------------------------ */
@@ -229,49 +212,47 @@ static const char *const kinds[] = {"anonymous mappings", "mapped files", "share
 				    "hugetlb pages"};
 
 /* The kinds that have a sixteenth of it and more. */
-static void add_kinds(const struct pin_verdict *verdict, int64_t sum, struct answer *answer)
+static void add_kinds(const struct pin_verdict *verdict, int64_t sum, struct pin_output *out)
 {
 	const char *before = " (";
 
 	for (int i = PIN_FIGURE_IN_ANONYMOUS; i <= PIN_FIGURE_IN_HUGETLB; i++) {
 		if (verdict->figures[i] <= sum / 16)
 			continue;
-		add(answer, "%s%s %s", before, kinds[i - PIN_FIGURE_IN_ANONYMOUS],
-		    SIZE(verdict->figures[i]));
+		pin_output(out, "%s%s %s", before, kinds[i - PIN_FIGURE_IN_ANONYMOUS],
+			   SIZE(verdict->figures[i]));
 		before = ", ";
 	}
-	add(answer, *before == ',' ? ")" : "");
+	pin_output(out, *before == ',' ? ")" : "");
 }
 
-static void answer_beside(const struct pin_verdict *verdict, struct answer *answer)
+static void answer_beside(const struct pin_verdict *verdict, struct pin_output *out)
 {
 	int64_t sum = pin_verdict_beside(verdict->figures);
 	int64_t peak = verdict->figures[PIN_FIGURE_RSS_PEAK];
 
 	if (sum < 0) {
 		if (verdict->is_bound)
-			add(answer, "  Beside the heap%s: not known.\n",
-			    plural((int64_t)verdict->n_processes));
+			pin_output(out, "  Beside the heap%s: not known.\n",
+				   plural((int64_t)verdict->n_processes));
 		return;
 	}
-	add(answer, "  Beside the heap%s%s: %s in memory",
-	    plural((int64_t)verdict->n_processes),
-	    verdict->is_bound ? ", as far as it is known" : "", SIZE(sum));
-	add_kinds(verdict, sum, answer);
+	pin_output(out, "  Beside the heap%s%s: %s in memory",
+		   plural((int64_t)verdict->n_processes),
+		   verdict->is_bound ? ", as far as it is known" : "", SIZE(sum));
+	add_kinds(verdict, sum, out);
 	if (*verdict->most_beside_of)
-		add(answer, "; most in %s", verdict->most_beside_of);
+		pin_output(out, "; most in %s", verdict->most_beside_of);
 	if (verdict->n_processes == 1 && peak >= 0)
-		add(answer, "; at its peak the process had %s, with its heap", SIZE(peak));
-	add(answer, ".\n");
+		pin_output(out, "; at its peak the process had %s, with its heap", SIZE(peak));
+	pin_output(out, ".\n");
 }
 
-void pin_verdict_answer(const struct pin_verdict *verdict, int i, char *text, size_t size)
+void pin_verdict_write(const struct pin_verdict *verdict, struct pin_output *out)
 {
-	static void (*const answers[PIN_VERDICT_ANSWERS])(const struct pin_verdict *verdict,
-							  struct answer *answer) = {
-		answer_served, answer_cost, answer_faults, answer_nearest, answer_beside};
-	struct answer answer = {.text = text, .size = size};
-
-	*text = '\0';
-	answers[i](verdict, &answer);
+	answer_served(verdict, out);
+	answer_cost(verdict, out);
+	answer_faults(verdict, out);
+	answer_nearest(verdict, out);
+	answer_beside(verdict, out);
 }

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "allocator/log.h"
 #include "preload/figures.h"
 #include "regpool/state.h"
 
@@ -51,9 +52,5 @@ bool pin_limit_is_nearer(struct pin_limit_use a, struct pin_limit_use b);
 /* Bytes in memory beside the heap; -1 if that is not known. */
 int64_t pin_verdict_beside(const int64_t *figures);
 
-/*
- * Puts answer i, of PIN_VERDICT_ANSWERS, into text: one line or two, each with its end, or
- * none. Async-signal-safe.
- */
-#define PIN_VERDICT_ANSWERS 5
-void pin_verdict_answer(const struct pin_verdict *verdict, int i, char *text, size_t size);
+/* Writes the answers, each of one line or two, or of none. Async-signal-safe. */
+void pin_verdict_write(const struct pin_verdict *verdict, struct pin_output *out);

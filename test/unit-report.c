@@ -107,26 +107,20 @@ static const char *text_of(const char *path)
 #define IS(name, n) [PIN_FIGURE_##name] = (n)
 static const struct {
 	const char *text;
-	int answer;
 	int64_t figures[PIN_FIGURES], reasons[PIN_REASONS];
 } answers[] = {
 	{"    Not served, mostly: key in use, and has to be unique.",
-	 0,
 	 {IS(SERVED, 5), IS(PASSED, 20)},
 	 {[PIN_FOREIGN] = 1, [PIN_RIGHTS] = 2, [PIN_SHARED] = 8, [PIN_DMABUF] = 9}},
-	{"  Registrations of heap memory: 0 of 3 served.", 0, {IS(PASSED, 3)}},
+	{"  Registrations of heap memory: 0 of 3 served.", {IS(PASSED, 3)}},
 	{"100.0 MiB, 20.0 MiB (25 %) more than the 80.0 MiB in use at the peak.",
-	 1,
 	 {IS(MAPPED, 100 * MIB), IS(LIVE_PEAK, 80 * MIB), IS(IN_HEAP, -1)}},
 	{"5.0 MiB more than the 10.0 MiB in use at the peak.",
-	 1,
 	 {IS(MAPPED, 20 * MIB), IS(LIVE_PEAK, 10 * MIB), IS(IN_HEAP, 15 * MIB)}},
 	{"the nearest: memory of the control group, 25 % of 4.0 MiB.",
-	 3,
 	 {IS(REGISTERED_PEAK, 2), IS(MEMLOCK_LIMIT, 1), IS(CGROUP_PEAK, MIB),
 	  IS(CGROUP_LIMIT, 4 * MIB), IS(RSS_PEAK, MIB), IS(RAM, 4 * MIB)}},
 	{"at its peak the process had 500.0 MiB, with its heap.",
-	 4,
 	 {IS(RSS_PEAK, 500 * MIB), IS(IN_HEAP, 100 * MIB), IS(IN_ANONYMOUS, 50 * MIB)}},
 };
 
@@ -134,15 +128,15 @@ static void answer(void)
 {
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(answers); i++) {
 		struct pin_verdict verdict = {.n_processes = 1};
-		const char *wanted = answers[i].text;
-		char text[500];
+		char text[4096], wanted[100];
+		struct pin_output out = {.fd = -1, .buf = text, .size = sizeof text};
 
 		memcpy(verdict.figures, answers[i].figures, sizeof verdict.figures);
 		memcpy(verdict.reasons, answers[i].reasons, sizeof verdict.reasons);
 		verdict.nearest = pin_limit_nearest(verdict.figures);
-		pin_verdict_answer(&verdict, answers[i].answer, text, sizeof text);
-		text[strlen(text) - 1] = '\0';
-		ok(!strcmp(text + strlen(text) - strlen(wanted), wanted), "%s", wanted);
+		pin_verdict_write(&verdict, &out);
+		snprintf(wanted, sizeof wanted, "%s\n", answers[i].text);
+		ok(strstr(text, wanted), "%s", answers[i].text);
 	}
 }
 

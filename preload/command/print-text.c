@@ -132,14 +132,13 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 static void print_answers(const struct cmd_job *job)
 {
 	struct pin_verdict verdict = {.n_processes = job->n_main};
-	char answer[500];
+	char text[8192];
+	struct pin_output out = {.fd = -1, .buf = text, .size = sizeof text};
 
 	sum_figures(job, &verdict);
 	find_extremes(job, &verdict);
-	for (int i = 0; i < PIN_VERDICT_ANSWERS; i++) {
-		pin_verdict_answer(&verdict, i, answer, sizeof answer);
-		fputs(answer, stdout);
-	}
+	pin_verdict_write(&verdict, &out);
+	fputs(text, stdout);
 }
 
 /* As ranges: 2,5-7. */

@@ -4,6 +4,7 @@
 
 #include "allocator/cgroup.h"
 #include "allocator/live.h"
+#include "allocator/log.h"
 #include "allocator/sites.h"
 #include "allocator/timeline.h"
 #include "preload/figures.h"
@@ -77,29 +78,6 @@ uint64_t pin_report_requests(enum pin_reason reason);
  * PIN_AT_RECORD and PIN_AT_REPORT in `when`; the timeline, the phases and the sites.
  */
 void pin_report_collect(struct pin_report *report, unsigned when);
-
-/* --- output ----------------------------------------------------------------------------- */
-
-/*
- * Writes a report through a buffer to a descriptor, or only into the buffer. Neither allocates
- * nor uses stdio.
- */
-struct pin_output {
-	int fd;	   /* -1: all of it has to fit into the buffer */
-	int error; /* 0, or the first -errno, after which nothing more is written */
-	char *buf;
-	size_t size, used; /* at least 4 KiB */
-};
-
-/* Formats as pin_format() does; one call may write up to 1 KiB. */
-void pin_output(struct pin_output *out, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-/* Writes a JSON string, quoted and escaped; bytes that are not UTF-8 become question marks. */
-void pin_output_string(struct pin_output *out, const char *text);
-
-/* Writes what is buffered. Returns out->error. */
-int pin_output_flush(struct pin_output *out);
 
 /* The form for programs: schema 3, described in pinalloc(7). */
 void pin_report_json(const struct pin_report *report, struct pin_output *out);

@@ -16,29 +16,6 @@
 
 #include <string.h>
 
-/* --- a buffered output ------------------------------------------------------------ */
-
-#define LINE 1024
-
-int pin_output_flush(struct pin_output *out)
-{
-	if (!out->error)
-		out->error = out->fd < 0 ? -EFBIG : pin_io_write(out->fd, out->buf, out->used);
-	out->used = 0;
-	return out->error;
-}
-
-void pin_output(struct pin_output *out, const char *format, ...)
-{
-	va_list args;
-
-	if (out->size - out->used < LINE)
-		pin_output_flush(out);
-	va_start(args, format);
-	out->used += pin_vformat(out->buf + out->used, LINE, format, args);
-	va_end(args);
-}
-
 static void append_byte(struct pin_output *out, char c)
 {
 	if (out->used == out->size)
@@ -46,7 +23,7 @@ static void append_byte(struct pin_output *out, char c)
 	out->buf[out->used++] = c;
 }
 
-void pin_output_string(struct pin_output *out, const char *text)
+static void json_string(struct pin_output *out, const char *text)
 {
 	append_byte(out, '"');
 	for (size_t n; *text; text += n ? n : 1) {
@@ -82,7 +59,7 @@ static void json_number(struct pin_output *out, const char *before, const char *
 static void json_identity(const struct pin_report *report, struct pin_output *out)
 {
 	pin_output(out, "{\"schema\":3,\"version\":\"%s\",\"host\":", PACKAGE_VERSION);
-	pin_output_string(out, report->host);
+	json_string(out, report->host);
 	pin_output(out, ",\"pid\":%d,", report->pid);
 	if (report->parent)
 		pin_output(out, "\"parent\":%d,", report->parent);
@@ -91,7 +68,7 @@ static void json_identity(const struct pin_report *report, struct pin_output *ou
 			   report->leader_ticks);
 	pin_output(out, "\"job\":{\"id\":");
 	if (*report->job)
-		pin_output_string(out, report->job);
+		json_string(out, report->job);
 	else
 		pin_output(out, "null");
 	pin_output(out, ",\"started\":%lu.%03lu},\"starttime\":%lu", report->started / 1000,
@@ -99,7 +76,7 @@ static void json_identity(const struct pin_report *report, struct pin_output *ou
 	json_number(out, ",", "rank", report->rank, false);
 	json_number(out, ",", "nranks", report->nranks, false);
 	pin_output(out, ",\"program\":");
-	pin_output_string(out, report->program);
+	json_string(out, report->program);
 	json_number(out, ",", "elapsed_s", (int64_t)report->elapsed_ns, true);
 	pin_output(out, ",\n\"trigger\":\"%s\",\n", report->trigger);
 }
@@ -133,14 +110,14 @@ static void json_sections(const struct pin_report *report, struct pin_output *ou
 		if (!pin_report_requests(i))
 			continue;
 		pin_output(out, "%s", comma);
-		pin_output_string(out, pin_reason_names[i]);
+		json_string(out, pin_reason_names[i]);
 		pin_output(out, ":%lu", pin_report_requests(i));
 		comma = ",";
 	}
 	pin_output(out, "},\"domains\":[");
 	for (uint32_t i = 0; !report->parent && i < pin_domain_count(); i++) {
 		pin_output(out, "%s{\"device\":", i ? "," : "");
-		pin_output_string(out, pin_domains[i].adapter->name);
+		json_string(out, pin_domains[i].adapter->name);
 		pin_output(out, ",\"mrs\":%lu,\"bytes\":%zu}", pin_domains[i].created,
 			   pin_domains[i].registered_peak);
 	}
@@ -159,7 +136,7 @@ static void json_frame(const void *frame, struct pin_output *out)
 		pin_output(out, "\"0x%lx\"", offset);
 		return;
 	}
-	pin_output_string(out, pin_modules[module].path);
+	json_string(out, pin_modules[module].path);
 	out->used--; /* the quotation mark, which is still in the buffer */
 	pin_output(out, "+0x%lx\"", offset);
 }
@@ -179,7 +156,7 @@ static void json_modules(const struct pin_report *report, struct pin_output *out
 		if (later < n)
 			continue;
 		pin_output(out, "%s\n", comma);
-		pin_output_string(out, pin_modules[i].path);
+		json_string(out, pin_modules[i].path);
 		pin_output(out, ":\"%s\"", pin_modules[i].build_id);
 		comma = ",";
 	}
@@ -216,7 +193,7 @@ static void json_phases(const struct pin_report *report, struct pin_output *out)
 		const int64_t *of = report->phases[i].of;
 
 		pin_output(out, i == 1 ? ",\n\"phases\":[\n{\"name\":" : ",\n{\"name\":");
-		pin_output_string(out, report->phases[i].name);
+		json_string(out, report->phases[i].name);
 		for (int k = 0; k < PIN_PHASE_FIGURES; k++)
 			json_number(out, ",", pin_phase_keys[k],
 				    k < PIN_PHASE_TIME ? since(report, (uint64_t)of[k]) : of[k],

@@ -120,16 +120,12 @@ static void write_heading(struct pin_output *out)
 static void write_verdict(struct pin_output *out)
 {
 	struct pin_verdict verdict = {.n_processes = 1};
-	char answer[500];
 
 	memcpy(verdict.figures, report.figures, sizeof verdict.figures);
 	for (int i = 0; i < PIN_REASONS; i++)
 		verdict.reasons[i] = (int64_t)pin_report_requests(i);
 	verdict.nearest = pin_limit_nearest(verdict.figures);
-	for (int i = 0; i < PIN_VERDICT_ANSWERS; i++) {
-		pin_verdict_answer(&verdict, i, answer, sizeof answer);
-		pin_output(out, "%s", answer);
-	}
+	pin_verdict_write(&verdict, out);
 }
 
 /* --- a report --------------------------------------------------------------------------- */
