@@ -98,32 +98,27 @@ static void find_build_id(struct pin_module *module)
 	}
 }
 
-/* The loader has no name for the program; others may be relative, or none of a file. */
-static bool find_path(struct pin_module *module)
-{
-	bool is_relative = module->name[0] != '/' && strchr(module->name, '/');
-	size_t room = PATH_BYTES - path_bytes, n;
-
-	module->path = *module->name ? paths + path_bytes : paths;
-	if (!*module->name)
-		return true;
-	n = pin_format(paths + path_bytes, room, "%s%s",
-		       is_relative ? pin_report_directory : "", module->name);
-	module->name = module->path + n - strlen(module->name);
-	path_bytes += n + 1 < room ? n + 1 : 0; /* it may be cut: then it has no place */
-	return n + 1 < room;
-}
-
-/* NULL if there is no room. */
+/* NULL if there is no room. The loader has no name for the program; others may be relative, or
+ * none of a file. */
 static struct pin_module *add_module(struct pin_module now)
 {
 	struct pin_module *module = &pin_modules[pin_n_modules];
+	bool is_relative = now.name[0] != '/' && strchr(now.name, '/');
+	size_t room = PATH_BYTES - path_bytes, n;
 
 	if (pin_n_modules == PIN_MODULES)
 		return NULL;
 	*module = now;
-	if (!find_path(module))
-		return NULL;
+	module->path = paths;
+	if (*now.name) {
+		module->path += path_bytes;
+		n = pin_format(paths + path_bytes, room, "%s%s",
+			       is_relative ? pin_report_directory : "", now.name);
+		if (n + 1 >= room) /* it may be cut */
+			return NULL;
+		module->name = module->path + n - strlen(now.name);
+		path_bytes += n + 1;
+	}
 	find_build_id(module);
 	atomic_fetch_add(&pin_n_modules, 1);
 	return module;
