@@ -4,8 +4,10 @@
 #include "allocator/resident.h"
 #include "allocator/io.h"
 #include "allocator/os.h"
+#include "allocator/span.h"
 
 #include <string.h>
+#include <sys/param.h>
 #include <sys/syscall.h>
 
 /* Bits of an entry of /proc/self/pagemap: a page that is present, and mapped once. */
@@ -51,7 +53,7 @@ bool pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t 
 		counts[i] = 0;
 		is_told = true;
 		for (size_t at = 0; at < n_pages && is_told; at += n) {
-			n = n_pages - at < PAGES_AT_A_TIME ? n_pages - at : PAGES_AT_A_TIME;
+			n = MIN(n_pages - at, PAGES_AT_A_TIME);
 			is_told = count_pages(fd, first + at, n, &counts[i]);
 		}
 		counts[i] = is_told ? counts[i] : 0;
@@ -61,18 +63,29 @@ bool pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t 
 	return told;
 }
 
+int64_t pin_resident_heap(bool is_fixed)
+{
+	uint32_t n_pages = 0;
+
+	for (uint32_t i = 0; i < pin_span_count(); i++) {
+		const struct pin_span *span = pin_span_get(i);
+		size_t at = span->start / PIN_PAGE, end = at + span->length / PIN_PAGE, n;
+
+		for (; span->is_fixed == is_fixed && at < end; at += n) {
+			n = MIN(end - at, PAGES_AT_A_TIME);
+			if (!count_pages(-1, at, n, &n_pages))
+				return -1;
+		}
+	}
+	return (int64_t)n_pages * PIN_PAGE;
+}
+
 /* --- pages that nobody has touched ------------------------------------------------- */
 
 /* What is smaller is written whole; and from where on the kernel is asked. */
 #define LEAST_READ  PIN_MIB
 #define LEAST_ASKED (32 * PIN_MIB)
 #define ASKED	    1024 /* pages at a time */
-
-/* What was swapped out the kernel calls absent as well. */
-static bool is_asked(size_t n_bytes)
-{
-	return n_bytes >= LEAST_ASKED && !pin_os_has_swap();
-}
 
 /* Reading an untouched page maps the kernel's page of zeroes, which is no memory. */
 static void clear_unless_zero(char *p, size_t n_bytes)
@@ -97,12 +110,13 @@ void pin_resident_clear(void *addr, size_t n_bytes)
 {
 	char *p = addr, *end = p + n_bytes;
 	size_t n = n_bytes < LEAST_READ ? n_bytes : -(uintptr_t)p & (PIN_PAGE - 1);
-	bool asks = is_asked(n_bytes);
+	/* What was swapped out the kernel calls absent as well. */
+	bool asks = n_bytes >= LEAST_ASKED && !pin_os_has_swap();
 
 	/* A block may begin within one of the kernel's pages. */
 	memset(p, 0, n);
 	for (p += n; p < end; p += n) {
-		n = (size_t)(end - p) < ASKED * PIN_PAGE ? (size_t)(end - p) : ASKED * PIN_PAGE;
+		n = MIN((size_t)(end - p), ASKED * PIN_PAGE);
 		clear_some(p, n, asks);
 	}
 }

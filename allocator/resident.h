@@ -17,6 +17,12 @@
 bool pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
 
 /*
+ * Bytes in memory of the heap's ordinary pages, or of those that are fixed (span.h), which come
+ * from the system's pool of huge ones; -1 if the kernel does not say.
+ */
+int64_t pin_resident_heap(bool is_fixed);
+
+/*
  * Sets n_bytes to zero. Of 1 MiB and more it writes only what is not zero, so that pages which
  * nobody has touched get no memory; of 32 MiB and more it does not look at those either, unless
  * the kernel does not say which they are.

@@ -11,6 +11,7 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
+#include "allocator/resident.h"
 #include "allocator/runs.h"
 #include "allocator/span.h"
 #include "preload/report/collect.h"
@@ -54,32 +55,6 @@ uint64_t pin_report_requests(enum pin_reason reason)
 	return pin_state_requests(reason) - base_requests[reason];
 }
 
-/*
- * Bytes of the heap in memory: of ordinary pages, and of the system's pool of huge ones. Both
- * are -1 if the kernel does not say.
- */
-static void find_in_memory(int64_t resident[2])
-{
-	static unsigned char is_there[4096];
-
-	resident[false] = resident[true] = 0;
-	for (uint32_t i = 0; i < pin_span_count(); i++) {
-		const struct pin_span *span = pin_span_get(i);
-		uintptr_t at = span->start, end = at + span->length;
-
-		for (size_t n; at < end; at += n * PIN_PAGE) {
-			n = MIN((end - at) / PIN_PAGE, sizeof is_there);
-			if (pin_os_resident((const void *)at, n, is_there)) {
-				resident[false] = resident[true] = -1;
-				return;
-			}
-			for (size_t k = 0; k < n; k++)
-				resident[span->is_fixed] += (is_there[k] & 1) *
-							    (int64_t)PIN_PAGE;
-		}
-	}
-}
-
 /* What the process has in memory of a kind; below 0 if /proc/self/status does not say. */
 static size_t in_status(const char *name)
 {
@@ -105,12 +80,14 @@ static long count_page_faults(void)
 /* Of PIN_COUNTED, PIN_AT_RECORD and PIN_AT_REPORT those in `when`. */
 static void take_figures(struct pin_report *report, unsigned when)
 {
-	int64_t resident[2] = {-1, -1}, *figures = report->figures;
+	int64_t in_heap = -1, in_pool = -1, *figures = report->figures;
 
 	if (when & PIN_AT_RECORD)
 		pin_cgroup_find(&report->cgroup);
-	if (when & PIN_AT_REPORT)
-		find_in_memory(resident);
+	if (when & PIN_AT_REPORT) {
+		in_heap = pin_resident_heap(false);
+		in_pool = pin_resident_heap(true);
+	}
 #define FIGURE(name, section, key, flags, from) \
 	if (when & (flags))                     \
 		figures[PIN_FIGURE_##name] = beside(PIN_FIGURE_##name, (int64_t)(from));
