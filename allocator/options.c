@@ -25,13 +25,12 @@ struct row {
 	void *field;
 };
 
-/* The place of a word in the row's list of values, or -1. */
-static int place_of(const struct row *row, const char *text)
+/* The place of the word that text begins with, n bytes, in a list such as "no, yes"; or -1. */
+static int place_of(const char *list, const char *text, size_t n)
 {
-	size_t n = strcspn(text, ", ");
 	int place = 0;
 
-	for (const char *p = row->values; n && !text[n]; p += 2, place++) {
+	for (const char *p = list; n && strcspn(text, ", ") >= n; p += 2, place++) {
 		if (!strncmp(p, text, n) && (!p[n] || p[n] == ','))
 			return place;
 		p += strcspn(p, ",");
@@ -43,7 +42,7 @@ static int place_of(const struct row *row, const char *text)
 
 static int parse_word(const struct row *row, const char *text)
 {
-	int place = place_of(row, text);
+	int place = place_of(row->values, text, strlen(text));
 
 	if (place < 0)
 		return -EINVAL;
@@ -123,7 +122,8 @@ static const struct {
 static int parse_size(const struct row *row, const char *text)
 {
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(meanings); i++)
-		if (!strcmp(text, meanings[i].word) && place_of(row, text) >= 0) {
+		if (!strcmp(text, meanings[i].word) &&
+		    place_of(row->values, text, strlen(text)) >= 0) {
 			*(size_t *)row->field = meanings[i].value;
 			return 0;
 		}
@@ -152,29 +152,22 @@ static int parse_share(const struct row *row, const char *text)
 	return 0;
 }
 
+/* Bits in the order of enum pin_access; behind them is the one that means all. */
 static int parse_access(const struct row *row, const char *text)
 {
-	static const struct {
-		const char *name;
-		unsigned bits;
-	} rights[] = {{"local", PIN_ACCESS_LOCAL},
-		      {"read", PIN_ACCESS_READ},
-		      {"write", PIN_ACCESS_WRITE},
-		      {"atomic", PIN_ACCESS_ATOMIC},
-		      {"all", PIN_ACCESS_ALL}};
 	unsigned bits = 0;
-	size_t n, i;
+	size_t n;
+	int place;
 
 	do {
 		n = strcspn(text, ",");
-		for (i = 0; i < PIN_ARRAY_SIZE(rights); i++)
-			if (strlen(rights[i].name) == n && !memcmp(text, rights[i].name, n))
-				break;
-		if (i == PIN_ARRAY_SIZE(rights))
+		place = place_of("local, write, read, atomic, all", text, n);
+		if (place < 0)
 			return -EINVAL;
-		bits |= rights[i].bits;
+		bits |= 1u << place;
 		text += n + (text[n] == ',');
 	} while (*text);
+	bits = bits > PIN_ACCESS_ALL ? PIN_ACCESS_ALL : bits;
 	/* The verbs demand local write access for remote write access. */
 	if (bits & (PIN_ACCESS_WRITE | PIN_ACCESS_ATOMIC))
 		bits |= PIN_ACCESS_LOCAL;
