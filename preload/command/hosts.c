@@ -9,25 +9,6 @@
 
 /* --- figures ----------------------------------------------------------------------------- */
 
-static void add_to_host(struct cmd_host *host, const struct cmd_rank *rank)
-{
-	for (int i = 0; i < CMD_FIGURES; i++) {
-		double *sum = &host->figures[i], n = rank->figures[i];
-
-		if (n < 0)
-			continue;
-		if (*sum < 0)
-			*sum = n;
-		else if (i < CMD_STORED && !(pin_figures[i].flags & PIN_PROPERTY))
-			*sum += n;
-		else if (n > *sum)
-			*sum = n;
-	}
-	if (host->figures[CMD_MEMLOCK_SHARE] == rank->figures[CMD_MEMLOCK_SHARE] &&
-	    rank->figures[CMD_MEMLOCK_SHARE] >= 0)
-		host->tightest = rank;
-}
-
 /* Bytes of pages that other processes may have, too; of an older report all are its own. */
 static double common(const struct cmd_rank *rank)
 {
@@ -168,11 +149,10 @@ static void find_host(struct cmd_host *host, struct cmd_rank *const *ranks, size
 
 	*host = (struct cmd_host){.name = ranks[0]->host, .n = n};
 	for (int figure = 0; figure < CMD_FIGURES; figure++)
-		host->figures[figure] = -1;
-	for (size_t i = 0; i < n; i++) {
-		add_to_host(host, ranks[i]);
+		host->figures[figure] = cmd_summary_of(ranks, n, figure).total;
+	host->tightest = cmd_summary_of(ranks, n, CMD_MEMLOCK_SHARE).largest;
+	for (size_t i = 0; i < n; i++)
 		seen = fmax(seen, ranks[i]->started + ranks[i]->lasted);
-	}
 	for (size_t i = 0; i < n; i++) {
 		struct cmd_rank *parent = parent_of(ranks, n, ranks[i]);
 

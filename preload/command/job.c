@@ -83,29 +83,6 @@ void cmd_job_add(struct cmd_job *job, const char *path)
 		skip(job, path, "is a directory without *.json files");
 }
 
-/* --- figures ------------------------------------------------------------------- */
-
-struct cmd_summary cmd_job_summary(const struct cmd_job *job, enum cmd_figure figure)
-{
-	struct cmd_summary summary = {0, {-1, -1, -1, -1, -1}, NULL};
-	double *of = summary.of;
-
-	for (size_t i = 0; i < job->n_main; i++) {
-		double n = job->tops[i]->figures[figure];
-
-		if (n < 0)
-			continue;
-		if (n > of[CMD_MAX])
-			summary.largest = job->tops[i];
-		of[CMD_MIN] = summary.n ? fmin(of[CMD_MIN], n) : n;
-		of[CMD_MAX] = fmax(of[CMD_MAX], n);
-		of[CMD_SUM] = fmax(of[CMD_SUM], 0) + n;
-		of[CMD_MEAN] = of[CMD_SUM] / (double)++summary.n;
-	}
-	of[CMD_IMBALANCE] = cmd_divide(of[CMD_MAX], of[CMD_MEAN]);
-	return summary;
-}
-
 /* --- order --------------------------------------------------------------------- */
 
 /* 0 for two reports of one process. */

@@ -9,8 +9,8 @@
 
 struct cmd_host {
 	const char *name;
-	size_t n;		     /* processes, without a rank, too */
-	double figures[CMD_FIGURES]; /* sums, or the largest of a property; -1 if none has it */
+	size_t n;			 /* processes, without a rank, too */
+	double figures[CMD_FIGURES];	 /* of memory what they had at once; else totals */
 	const struct cmd_rank *tightest; /* nearest to its limit on locked memory; or NULL */
 };
 
@@ -62,6 +62,7 @@ enum cmd_statistic { CMD_SUM, CMD_MIN, CMD_MEAN, CMD_MAX, CMD_IMBALANCE, CMD_STA
 struct cmd_summary {
 	size_t n;
 	double of[CMD_STATISTICS];
+	double total; /* the sum, or the largest of a property */
 	const struct cmd_rank *largest;
 };
 
@@ -94,7 +95,8 @@ void cmd_phases_merge(struct cmd_job *job);
 /* When a process began, in seconds since its job did. */
 double cmd_rank_began(const struct cmd_rank *rank, const struct cmd_job *job);
 
-struct cmd_summary cmd_job_summary(const struct cmd_job *job, enum cmd_figure figure);
+struct cmd_summary cmd_summary_of(struct cmd_rank *const *ranks, size_t n_ranks,
+				  enum cmd_figure figure);
 
 /* "rank 3", "rank 3 of ID" where there are several runs, or "host:pid" without a rank. */
 struct cmd_text cmd_rank_name(const struct cmd_rank *rank);

@@ -142,7 +142,7 @@ static void print_statistics(const struct cmd_job *job)
 		json_t *object = json_object();
 
 		for (int i = 0; i < CMD_STORED; i++) {
-			struct cmd_summary summary = cmd_job_summary(job, i);
+			struct cmd_summary summary = cmd_summary_of(job->tops, job->n_main, i);
 
 			if (summary.n &&
 			    (k != CMD_SUM || !(pin_figures[i].flags & PIN_PROPERTY)))

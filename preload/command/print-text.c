@@ -60,7 +60,8 @@ static void print_killed(const struct cmd_job *job)
 /* Of memory that is not heap. */
 static void print_unwatched(const struct cmd_job *job)
 {
-	struct cmd_summary unwatchable = cmd_job_summary(job, CMD_UNWATCHABLE);
+	struct cmd_summary unwatchable = cmd_summary_of(job->tops, job->n_main,
+							CMD_UNWATCHABLE);
 
 	if (unwatchable.of[CMD_SUM] > 0)
 		printf("  %.0f registrations of other memory cannot be watched, most in %s: "
@@ -70,23 +71,18 @@ static void print_unwatched(const struct cmd_job *job)
 
 /* --- the answers (verdict.h) ----------------------------------------------------- */
 
-/*
- * Of the figures that some processes lack the others' are summed, of memory what was there at
- * once. Of a limit, or a figure of a control group, a sum would mean nothing.
- */
+/* Of the figures that some processes lack the others' are summed, of memory what was there at
+ * once. */
 static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 {
 	struct cmd_sum sum = cmd_sum_of(job->tops, job->n_main, job->started);
 
-	for (int i = 0; i < CMD_STORED; i++) {
-		bool is_sum = !(pin_figures[i].flags & PIN_PROPERTY);
-
+	for (int i = 0; i < CMD_STORED; i++)
 		verdict->figures[i] = cmd_whole(
-			cmd_job_summary(job, i).of[is_sum ? CMD_SUM : CMD_MAX]);
-	}
+			cmd_summary_of(job->tops, job->n_main, i).total);
 	if (verdict->figures[CMD_LIVE_PEAK] >= 0)
 		verdict->figures[CMD_LIVE_PEAK] = cmd_whole(sum.most.live);
-	verdict->is_bound = cmd_job_summary(job, CMD_IN_HEAP).n < job->n_main;
+	verdict->is_bound = cmd_summary_of(job->tops, job->n_main, CMD_IN_HEAP).n < job->n_main;
 	if (verdict->figures[CMD_IN_HEAP] >= 0)
 		verdict->figures[CMD_IN_HEAP] = cmd_whole(sum.most.held);
 	verdict->mean_beyond = cmd_whole(sum.mean_beyond);
@@ -329,7 +325,7 @@ static void print_statistics(const struct cmd_job *job)
 	puts("");
 	for (int k = CMD_MIN; k < CMD_STATISTICS; k++) {
 		for (int i = 0; i < CMD_FIGURES; i++)
-			figures[i] = cmd_job_summary(job, i).of[k];
+			figures[i] = cmd_summary_of(job->tops, job->n_main, i).of[k];
 		print_row(names[k], "", figures, k == CMD_IMBALANCE);
 	}
 }

@@ -118,8 +118,9 @@ static void print_changes(const struct cmd_job *old, const struct cmd_job *new)
 	print_size("in use at once", then.most.live, now.most.live);
 	print_size("heaps in memory at once", then.most.held, now.most.held);
 	print_size("all in memory at once", then.most.resident, now.most.resident);
-	print_size("largest peak of one", cmd_job_summary(old, CMD_LIVE_PEAK).of[CMD_MAX],
-		   cmd_job_summary(new, CMD_LIVE_PEAK).of[CMD_MAX]);
+	print_size("largest peak of one",
+		   cmd_summary_of(old->tops, old->n_main, CMD_LIVE_PEAK).of[CMD_MAX],
+		   cmd_summary_of(new->tops, new->n_main, CMD_LIVE_PEAK).of[CMD_MAX]);
 	for (size_t i = 0; i < new->n_phases; i++) {
 		const struct cmd_phase *phase = &new->phases[i];
 		const struct cmd_phase *earlier = cmd_phase_find(old->phases, old->n_phases,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What processes had together, moment by moment, by their timelines: peaks of different times
- * cannot be added; and phase by phase, where they are, as phases need not be at one time.
+ * What processes had together: sums of figures; moment by moment, by their timelines, as peaks
+ * of different times cannot be added; and phase by phase, where they are, as phases need not be
+ * at one time.
  */
 #include <config.h>
 
@@ -10,6 +11,35 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* --- figures ---------------------------------------------------------------------------- */
+
+/* Of a limit, or a figure of a control group, a sum would mean nothing. */
+struct cmd_summary cmd_summary_of(struct cmd_rank *const *ranks, size_t n_ranks,
+				  enum cmd_figure figure)
+{
+	struct cmd_summary summary = {0, {-1, -1, -1, -1, -1}, -1, NULL};
+	bool is_sum = figure < CMD_STORED && !(pin_figures[figure].flags & PIN_PROPERTY);
+	double *of = summary.of;
+
+	for (size_t i = 0; i < n_ranks; i++) {
+		double n = ranks[i]->figures[figure];
+
+		if (n < 0)
+			continue;
+		if (n > of[CMD_MAX])
+			summary.largest = ranks[i];
+		of[CMD_MIN] = summary.n ? fmin(of[CMD_MIN], n) : n;
+		of[CMD_MAX] = fmax(of[CMD_MAX], n);
+		of[CMD_SUM] = fmax(of[CMD_SUM], 0) + n;
+		of[CMD_MEAN] = of[CMD_SUM] / (double)++summary.n;
+	}
+	of[CMD_IMBALANCE] = cmd_divide(of[CMD_MAX], of[CMD_MEAN]);
+	summary.total = of[is_sum ? CMD_SUM : CMD_MAX];
+	return summary;
+}
+
+/* --- timelines -------------------------------------------------------------------------- */
 
 /* A process on its way through its timeline. */
 struct course {
