@@ -23,65 +23,48 @@
 #define HOST  28
 #define WIDTH 80
 
-/* A rank that has a timeline. */
-struct curve {
-	const struct cmd_rank *rank;
-	double start, peak, at; /* seconds, bytes in use, seconds */
-	const char *which;	/* of many */
-};
-
-struct plot {
-	struct curve *curves;
-	size_t n;
-	double end; /* seconds */
-};
-
 /* --- what is drawn ------------------------------------------------------------- */
 
-static void add_curve(struct plot *plot, const struct cmd_job *job, const struct cmd_rank *rank)
+/* The timeline has samples; the report knows the peak between them. */
+static double peak_of(const struct cmd_rank *rank)
 {
-	const struct cmd_sample *top = &rank->samples[rank->top];
-	double start = cmd_rank_began(rank, job);
-
-	/* The timeline has samples; the report knows the peak between them. */
-	plot->curves[plot->n++] = (struct curve){rank, start,
-						 fmax(top->live, rank->figures[CMD_LIVE_PEAK]),
-						 start + top->seconds, ""};
-	plot->end = fmax(plot->end, start + rank->lasted);
+	return fmax(rank->samples[rank->top].live, rank->figures[CMD_LIVE_PEAK]);
 }
 
 static int compare_peaks(const void *a, const void *b)
 {
-	const struct curve *one = a, *other = b;
+	const struct cmd_rank *one = *(const struct cmd_rank *const *)a;
+	const struct cmd_rank *other = *(const struct cmd_rank *const *)b;
 
-	return cmd_compare(other->peak, one->peak)
-		       ?: cmd_compare(one->rank->rank, other->rank->rank);
+	return cmd_compare(peak_of(other), peak_of(one)) ?: cmd_compare(one->rank, other->rank);
 }
 
-static void collect_curves(struct plot *plot, const struct cmd_job *job)
+/* Ranks that have a timeline. Returns how many there are, and when the last ended. */
+static size_t find_ranks(const struct cmd_job *job, const struct cmd_rank **ranks, double *end)
 {
-	struct curve *curves = cmd_realloc(NULL, job->n_main * sizeof *curves);
+	size_t n = 0;
 
-	plot->curves = curves;
-	for (size_t i = 0; i < job->n_main; i++)
-		if (job->tops[i]->n_samples)
-			add_curve(plot, job, job->tops[i]);
-	if (plot->n > ALL) {
-		qsort(curves, plot->n, sizeof *curves, compare_peaks);
-		curves[1] = curves[plot->n / 2];
-		curves[2] = curves[plot->n - 1];
-		curves[0].which = "most: ";
-		curves[1].which = "median: ";
-		curves[2].which = "least: ";
-		plot->n = 3;
+	for (size_t i = 0; i < job->n_main; i++) {
+		const struct cmd_rank *rank = job->tops[i];
+
+		if (!rank->n_samples)
+			continue;
+		ranks[n++] = rank;
+		*end = fmax(*end, cmd_rank_began(rank, job) + rank->lasted);
 	}
+	if (n > ALL) {
+		qsort(ranks, n, sizeof *ranks, compare_peaks);
+		ranks[1] = ranks[n / 2];
+		ranks[2] = ranks[n - 1];
+	}
+	return n;
 }
 
 /* --- the table ----------------------------------------------------------------- */
 
-static void print_heading(const struct plot *plot, const struct cmd_job *job, FILE *out)
+static void print_heading(const struct cmd_job *job, size_t n, double end, FILE *out)
 {
-	fprintf(out, "%zu\t%.6f\t%s: %s on %s\n\n\n", plot->n, plot->end,
+	fprintf(out, "%zu\t%.6f\t%s: %s on %s\n\n\n", n, end,
 		CMD_SHORTENED(job->ranks[0]->program, TITLE),
 		CMD_COUNTED(job->n_main, job->ranks[0]->rank >= 0 ? "rank" : "process"),
 		CMD_COUNTED(job->n_hosts, "host"));
@@ -115,38 +98,42 @@ static void print_phases(const struct cmd_job *job, FILE *out)
 }
 
 /* In steps: until the next sample memory in use changes only a little. */
-static void print_line(const struct curve *curve, FILE *out)
+static void print_line(const struct cmd_rank *rank, const char *which, double start, FILE *out)
 {
-	const struct cmd_rank *rank = curve->rank;
 	const struct cmd_sample *sample = rank->samples, *last = sample + rank->n_samples - 1;
 
-	fprintf(out, "\n\n0\t%s%s%s%s: %s\n", curve->which, CMD_RANK_NAME(rank),
+	fprintf(out, "\n\n0\t%s%s%s%s: %s\n", which, CMD_RANK_NAME(rank),
 		rank->rank >= 0 ? " on " : "",
-		rank->rank >= 0 ? CMD_SHORTENED(rank->host, HOST) : "", CMD_SIZE(curve->peak));
+		rank->rank >= 0 ? CMD_SHORTENED(rank->host, HOST) : "",
+		CMD_SIZE(peak_of(rank)));
 	for (; sample <= last; sample++)
-		fprintf(out, "%.6f\t%.0f\t%.0f\n", curve->start + sample->seconds, sample->live,
+		fprintf(out, "%.6f\t%.0f\t%.0f\n", start + sample->seconds, sample->live,
 			sample->mapped);
-	fprintf(out, "%.6f\t%.0f\t%.0f\n", curve->start + rank->lasted, last->live,
-		last->mapped);
+	fprintf(out, "%.6f\t%.0f\t%.0f\n", start + rank->lasted, last->live, last->mapped);
 }
 
 bool cmd_plot_table(const struct cmd_job *job, FILE *out)
 {
-	struct plot plot = {0};
+	static const char *const which[] = {"most: ", "median: ", "least: "};
+	const struct cmd_rank **ranks = cmd_realloc(NULL, job->n_main * sizeof *ranks);
+	double end = 0;
+	size_t n_all = find_ranks(job, ranks, &end), n = n_all > ALL ? 3 : n_all;
 
-	collect_curves(&plot, job);
-	if (plot.n) {
-		print_heading(&plot, job, out);
-		for (size_t i = 0; i < plot.n; i++)
-			fprintf(out, "%.6f\t%.0f\t%zu\n", plot.curves[i].at,
-				plot.curves[i].peak, i);
+	if (n) {
+		print_heading(job, n, end, out);
+		for (size_t i = 0; i < n; i++)
+			fprintf(out, "%.6f\t%.0f\t%zu\n",
+				cmd_rank_began(ranks[i], job) +
+					ranks[i]->samples[ranks[i]->top].seconds,
+				peak_of(ranks[i]), i);
 		print_killed(job, out);
 		print_phases(job, out);
-		for (size_t i = 0; i < plot.n; i++)
-			print_line(&plot.curves[i], out);
+		for (size_t i = 0; i < n; i++)
+			print_line(ranks[i], n_all > ALL ? which[i] : "",
+				   cmd_rank_began(ranks[i], job), out);
 	}
-	free(plot.curves);
-	return plot.n;
+	free(ranks);
+	return n;
 }
 
 /* --- gnuplot ------------------------------------------------------------------- */
