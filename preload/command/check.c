@@ -62,15 +62,14 @@ int cmd_probe(int argc, char **argv)
 	       strcmp(owner.dli_fname, argv[1]) != 0;
 }
 
-static void become_probe(const void *library, int out)
+static void become_probe(const void *library)
 {
 	char own[PATH_MAX] = "";
 
 	cmd_own_path(own);
 	cmd_library_preload(library);
 	if (!setenv("PINALLOC_LOG", "info", 1) && !setenv("PINALLOC_REPORT", "off", 1) &&
-	    !unsetenv("PINALLOC_HELP") && !unsetenv("LD_DEBUG") &&
-	    dup2(out, STDERR_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0)
+	    !unsetenv("PINALLOC_HELP") && !unsetenv("LD_DEBUG"))
 		execl(own, "pinalloc", CMD_PROBE, library, NULL);
 }
 

@@ -70,10 +70,10 @@ struct cmd_text cmd_shortened(const char *from, size_t most);
 
 /*
  * Runs a function in a child, which it may change, hold up or end, and keeps the beginning of
- * what it writes to `out`, as one text. The child ends when the function returns, or after half
- * a minute. Returns its wait status, or -1 if there is none, which the text says.
+ * what it prints, errors included, as one text. The child ends when the function returns, or
+ * after half a minute. Returns its wait status, or -1 if there is none, which the text says.
  */
-int cmd_try(void (*run)(const void *arg, int out), const void *arg, char *text, size_t size);
+int cmd_try(void (*run)(const void *arg), const void *arg, char *text, size_t size);
 
 /* --- run.c ------------------------------------------------------------------------- */
 

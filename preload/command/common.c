@@ -110,7 +110,7 @@ struct cmd_text cmd_size(double n_bytes)
 	return size;
 }
 
-int cmd_try(void (*run)(const void *arg, int out), const void *arg, char *text, size_t size)
+int cmd_try(void (*run)(const void *arg), const void *arg, char *text, size_t size)
 {
 	int ends[2], status = -1;
 	ssize_t n = 1;
@@ -126,7 +126,8 @@ int cmd_try(void (*run)(const void *arg, int out), const void *arg, char *text, 
 	}
 	if (!child) {
 		alarm(SECONDS);
-		run(arg, ends[1]);
+		if (dup2(ends[1], STDOUT_FILENO) >= 0 && dup2(ends[1], STDERR_FILENO) >= 0)
+			run(arg);
 		_exit(127);
 	}
 	close(ends[1]);

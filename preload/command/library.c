@@ -122,14 +122,13 @@ static const char *own_loader(void)
 }
 
 /* What it would load for this path without links, the library included. */
-static void ask_loader(const void *path, int out)
+static void ask_loader(const void *path)
 {
 	char library[PATH_MAX];
 
 	cmd_library_find(library);
 	cmd_library_preload(library);
-	if (dup2(out, STDOUT_FILENO) >= 0 && dup2(out, STDERR_FILENO) >= 0)
-		execl(own_loader(), own_loader(), "--list", path, NULL);
+	execl(own_loader(), own_loader(), "--list", path, NULL);
 }
 
 /* The runtimes of gcc and clang that replace malloc. */

@@ -145,17 +145,17 @@ struct drawing {
 };
 
 /* Without the user's settings, so that plots look the same everywhere. */
-static void become_gnuplot(const void *arg, int out)
+static void become_gnuplot(const void *arg)
 {
 	const struct drawing *drawing = arg;
 	char table[64];
 
 	snprintf(table, sizeof table, "/proc/self/fd/%d", dup(fileno(drawing->table)));
-	if (dup2(fileno(drawing->picture), STDOUT_FILENO) >= 0 && dup2(out, STDERR_FILENO) >= 0)
+	if (dup2(fileno(drawing->picture), STDOUT_FILENO) >= 0)
 		execlp("gnuplot", "gnuplot", "-d", "-c", drawing->script, table, drawing->form,
 		       NULL);
-	dprintf(out, errno == ENOENT ? "gnuplot is not installed (Debian: gnuplot-nox)"
-				     : "gnuplot cannot be run");
+	dprintf(STDERR_FILENO, "gnuplot (Debian: gnuplot-nox) does not run: %s",
+		strerror(errno));
 }
 
 /* The last line of its errors says what is wrong. */
