@@ -85,7 +85,8 @@ static void free_job(struct cmd_job *job)
 	free(job->phases);
 	free(job->sites);
 	json_decref(job->skipped);
-	json_decref(job->texts);
+	json_decref(cmd_texts);
+	cmd_texts = NULL;
 }
 
 /* --- what is written ------------------------------------------------------------------- */

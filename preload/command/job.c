@@ -27,7 +27,6 @@ static void skip(struct cmd_job *job, const char *file, const char *why)
 /* A pipe in a directory would make the command wait. */
 static void add_file(struct cmd_job *job, const char *file, bool is_entry)
 {
-	struct cmd_fault fault;
 	struct cmd_rank *rank;
 	struct stat status;
 
@@ -35,14 +34,14 @@ static void add_file(struct cmd_job *job, const char *file, bool is_entry)
 		skip(job, file, "is not a regular file");
 		return;
 	}
-	rank = cmd_rank_load(file, job->texts, &fault);
+	rank = cmd_rank_load(file);
 	if (rank) {
 		job->ranks = cmd_realloc(job->ranks,
 					 (job->n_ranks + 1) * sizeof(struct cmd_rank *));
 		job->ranks[job->n_ranks++] = rank;
 	} else if (!is_entry || !cmd_ends_in(file, PIN_RUNNING_SUFFIX) ||
 		   !stat(file, &status)) {
-		skip(job, file, fault.text);
+		skip(job, file, cmd_fault);
 	}
 }
 
@@ -73,7 +72,6 @@ void cmd_job_add(struct cmd_job *job, const char *path)
 {
 	int n_records, n_reports;
 
-	job->texts = job->texts ?: json_object();
 	job->skipped = job->skipped ?: json_array();
 	n_records = add_files(job, path, PIN_RUNNING_SUFFIX);
 	n_reports = add_files(job, path, ".json");

@@ -52,7 +52,6 @@ struct cmd_job {
 	json_t *skipped;	       /* files, as in the merged report */
 	size_t n_killed, n_missing, n_hosts, n_sites, n_phases;
 	bool is_for_people; /* the stacks of sites have only the program's own code */
-	json_t *texts;	    /* of which each is kept once */
 };
 
 /* What is said of a figure over the job's ranks; the last is the largest over the mean. */

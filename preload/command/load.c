@@ -22,18 +22,20 @@
 /* A limit so large that it is none in effect may come near this. */
 #define TOO_MUCH 0x1p64
 
-/* Says in `fault` what is wrong, cleaned, if nothing was so far: the first fault counts. */
-__attribute__((format(printf, 2, 3))) static void wrong(struct cmd_fault *fault,
-							const char *format, ...)
+char cmd_fault[400];
+json_t *cmd_texts;
+
+/* Says what is wrong with the file, cleaned, if nothing was so far: the first fault counts. */
+__attribute__((format(printf, 1, 2))) static void wrong(const char *format, ...)
 {
 	va_list args;
 
-	if (*fault->text)
+	if (*cmd_fault)
 		return;
 	va_start(args, format);
-	vsnprintf(fault->text, sizeof fault->text, format, args);
+	vsnprintf(cmd_fault, sizeof cmd_fault, format, args);
 	va_end(args);
-	cmd_clean(fault->text);
+	cmd_clean(cmd_fault);
 }
 
 /* --- values -------------------------------------------------------------------- */
@@ -44,8 +46,7 @@ static bool is_amount(double n)
 }
 
 /* NULL if there is none, which must be optional then. */
-static const json_t *find(const json_t *in, const char *key, json_type type, bool is_optional,
-			  struct cmd_fault *fault)
+static const json_t *find(const json_t *in, const char *key, json_type type, bool is_optional)
 {
 	const json_t *found = json_object_get(in, key);
 
@@ -53,41 +54,41 @@ static const json_t *find(const json_t *in, const char *key, json_type type, boo
 		found = NULL;
 	if (found ? json_typeof(found) != type && !(type == JSON_REAL && json_is_integer(found))
 		  : !is_optional)
-		wrong(fault, "has no valid %s", key);
+		wrong("has no valid %s", key);
 	return found;
 }
 
 /* Flags of figures.h: PIN_OPTIONAL, then it is -1 if there is none; PIN_IN_SECONDS, not whole.
  */
-static double number(const json_t *in, const char *key, unsigned flags, struct cmd_fault *fault)
+static double number(const json_t *in, const char *key, unsigned flags)
 {
-	const json_t *found = find(in, key, JSON_REAL, flags & PIN_OPTIONAL, fault);
+	const json_t *found = find(in, key, JSON_REAL, flags & PIN_OPTIONAL);
 	double n = found ? json_number_value(found) : -1;
 
 	if (found && (!is_amount(n) || (!(flags & PIN_IN_SECONDS) && n != floor(n))))
-		wrong(fault, "has no valid %s", key);
+		wrong("has no valid %s", key);
 	return n;
 }
 
-const char *cmd_keep(json_t *texts, const char *text)
+const char *cmd_keep(const char *text)
 {
-	if (!json_object_get(texts, text))
-		json_object_set_new(texts, text, json_true());
-	return json_object_iter_key(json_object_iter_at(texts, text));
+	cmd_texts = cmd_texts ?: json_object();
+	if (!json_object_get(cmd_texts, text))
+		json_object_set_new(cmd_texts, text, json_true());
+	return json_object_iter_key(json_object_iter_at(cmd_texts, text));
 }
 
-static const char *text(const json_t *in, const char *key, bool is_optional, json_t *texts,
-			struct cmd_fault *fault)
+static const char *text(const json_t *in, const char *key, bool is_optional)
 {
-	const char *found = json_string_value(find(in, key, JSON_STRING, is_optional, fault));
+	const char *found = json_string_value(find(in, key, JSON_STRING, is_optional));
 	char *copy = found ? cmd_clean(cmd_strdup(found)) : NULL;
 
-	found = copy ? cmd_keep(texts, copy) : NULL;
+	found = copy ? cmd_keep(copy) : NULL;
 	free(copy);
 	return found;
 }
 
-static void read_figures(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
+static void read_figures(const json_t *report, struct cmd_rank *rank)
 {
 	const json_t *registration = json_object_get(report, "registration");
 	const json_t *reasons = json_object_get(registration, "passed_through_reasons");
@@ -96,8 +97,8 @@ static void read_figures(const json_t *report, struct cmd_rank *rank, struct cmd
 	for (int i = 0; i < CMD_STORED; i++) {
 		const struct pin_figure_key *key = &pin_figures[i];
 
-		figures[i] = number(find(report, key->section, JSON_OBJECT, true, fault),
-				    key->key, key->flags, fault);
+		figures[i] = number(find(report, key->section, JSON_OBJECT, true), key->key,
+				    key->flags);
 	}
 	locked = figures[CMD_REGISTERED_PEAK];
 	limit = figures[CMD_MEMLOCK_LIMIT];
@@ -106,14 +107,13 @@ static void read_figures(const json_t *report, struct cmd_rank *rank, struct cmd
 	figures[CMD_MEMLOCK_SHARE] = locked <= limit ? cmd_divide(locked, limit) : -1;
 	/* A newer version may have other reasons. */
 	for (int i = 0; i < PIN_REASONS; i++)
-		rank->requests[i] = fmax(
-			0, number(reasons, pin_reason_names[i], PIN_OPTIONAL, fault));
+		rank->requests[i] = fmax(0, number(reasons, pin_reason_names[i], PIN_OPTIONAL));
 }
 
 /* --- lists --------------------------------------------------------------------- */
 
 /* The only copy of a stack, of frames, each ended by a newline; NULL if the frames are none. */
-static const char *read_stack(const json_t *frames, const json_t *modules, json_t *texts)
+static const char *read_stack(const json_t *frames, const json_t *modules)
 {
 	size_t i, size = 0;
 	const char *kept = NULL;
@@ -137,20 +137,19 @@ static const char *read_stack(const json_t *frames, const json_t *modules, json_
 	if (fclose(out))
 		cmd_no_memory();
 	if (json_is_array(frames) && i == json_array_size(frames))
-		kept = cmd_keep(texts, stack);
+		kept = cmd_keep(stack);
 	free(stack);
 	return kept;
 }
 
-static void read_sites(const json_t *report, struct cmd_rank *rank, json_t *texts,
-		       struct cmd_fault *fault)
+static void read_sites(const json_t *report, struct cmd_rank *rank)
 {
-	const json_t *sites = find(report, "peak_sites", JSON_ARRAY, true, fault);
-	const json_t *modules = find(report, "modules", JSON_OBJECT, true, fault);
+	const json_t *sites = find(report, "peak_sites", JSON_ARRAY, true);
+	const json_t *modules = find(report, "modules", JSON_OBJECT, true);
 	size_t n = json_array_size(sites);
 
 	if (n)
-		rank->sites_kind = text(report, "peak_sites_kind", false, texts, fault);
+		rank->sites_kind = text(report, "peak_sites_kind", false);
 	rank->sites = n ? cmd_realloc(NULL, n * sizeof *rank->sites) : NULL;
 	for (size_t i = 0; i < n; i++) {
 		struct cmd_site *site = &rank->sites[rank->n_sites++];
@@ -159,15 +158,15 @@ static void read_sites(const json_t *report, struct cmd_rank *rank, json_t *text
 		*site = (struct cmd_site){.stack = NULL};
 		if (json_unpack(json_array_get(sites, i), "{s:F,s:F,s:o}", "bytes",
 				&site->bytes, "count", &site->count, "stack", &frames) ||
-		    !(site->stack = read_stack(frames, modules, texts)) ||
-		    !is_amount(site->bytes) || !is_amount(site->count))
-			wrong(fault, "has no valid peak_sites[%zu]", i);
+		    !(site->stack = read_stack(frames, modules)) || !is_amount(site->bytes) ||
+		    !is_amount(site->count))
+			wrong("has no valid peak_sites[%zu]", i);
 	}
 }
 
-static void read_samples(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
+static void read_samples(const json_t *report, struct cmd_rank *rank)
 {
-	const json_t *samples = find(report, "timeline", JSON_ARRAY, true, fault);
+	const json_t *samples = find(report, "timeline", JSON_ARRAY, true);
 	size_t n = json_array_size(samples);
 
 	rank->samples = cmd_realloc(NULL, (n ? n : 1) * sizeof *rank->samples);
@@ -179,7 +178,7 @@ static void read_samples(const json_t *report, struct cmd_rank *rank, struct cmd
 		if (json_unpack(json_array_get(samples, i), "[FFF]", &at, &live, &mapped) ||
 		    !is_amount(at) || !is_amount(live) || !is_amount(mapped) ||
 		    (i && (float)at < sample[-1].seconds))
-			wrong(fault, "has no valid timeline[%zu]", i);
+			wrong("has no valid timeline[%zu]", i);
 		*sample = (struct cmd_sample){(float)at, (float)live, (float)mapped};
 		if (sample->live > rank->samples[rank->top].live)
 			rank->top = i;
@@ -187,10 +186,9 @@ static void read_samples(const json_t *report, struct cmd_rank *rank, struct cmd
 	}
 }
 
-static void read_phases(const json_t *report, struct cmd_rank *rank, json_t *texts,
-			struct cmd_fault *fault)
+static void read_phases(const json_t *report, struct cmd_rank *rank)
 {
-	const json_t *phases = find(report, "phases", JSON_ARRAY, true, fault);
+	const json_t *phases = find(report, "phases", JSON_ARRAY, true);
 	size_t n = json_array_size(phases);
 
 	rank->phases = n ? cmd_realloc(NULL, n * sizeof *rank->phases) : NULL;
@@ -198,10 +196,10 @@ static void read_phases(const json_t *report, struct cmd_rank *rank, json_t *tex
 		const json_t *in = json_array_get(phases, i);
 		struct cmd_phase *phase = &rank->phases[rank->n_phases++];
 
-		*phase = (struct cmd_phase){.name = text(in, "name", false, texts, fault)};
+		*phase = (struct cmd_phase){.name = text(in, "name", false)};
 		for (int k = 0; k < PIN_PHASE_FIGURES; k++)
 			phase->of[k] = number(in, pin_phase_keys[k],
-					      k <= PIN_PHASE_TIME ? PIN_IN_SECONDS : 0, fault);
+					      k <= PIN_PHASE_TIME ? PIN_IN_SECONDS : 0);
 	}
 }
 
@@ -211,7 +209,7 @@ static void read_phases(const json_t *report, struct cmd_rank *rank, json_t *tex
  * Reads a record: of its parts the newest that is whole. The process may go on writing it. What
  * is read may be a pipe.
  */
-static json_t *parse_record(FILE *in, struct cmd_fault *fault)
+static json_t *parse_record(FILE *in)
 {
 	static struct pin_running_part parts[PIN_RUNNING_PARTS];
 	const struct pin_running_part *newest = NULL, *part = parts;
@@ -225,35 +223,34 @@ static json_t *parse_record(FILE *in, struct cmd_fault *fault)
 	if (newest)
 		report = json_loadb(newest->text, newest->n_bytes, 0, NULL);
 	if (!report)
-		wrong(fault, "is incomplete: the process had just begun its record, or another "
-			     "version of pinalloc wrote it");
+		wrong("is incomplete: the process had just begun its record, or another "
+		      "version of pinalloc wrote it");
 	return report;
 }
 
-static json_t *parse_json(FILE *in, struct cmd_fault *fault)
+static json_t *parse_json(FILE *in)
 {
 	json_error_t error = {.line = 0};
 	json_t *report = json_loadf(in, 0, &error);
 
 	if (ferror(in))
-		wrong(fault, "cannot be read: %s", strerror(errno));
+		wrong("cannot be read: %s", strerror(errno));
 	else if (!report)
-		wrong(fault, "is not JSON, or is incomplete: line %d: %s", error.line,
-		      error.text);
+		wrong("is not JSON, or is incomplete: line %d: %s", error.line, error.text);
 	return report;
 }
 
 /* Schema 2 had further keys, which said nothing. -1 stands for no rank. */
-static void check(const json_t *report, const struct cmd_rank *rank, struct cmd_fault *fault)
+static void check(const json_t *report, const struct cmd_rank *rank)
 {
 	json_int_t schema = json_integer_value(json_object_get(report, "schema"));
 
 	if (schema < 2 || schema > 3)
-		wrong(fault, "is no report of one process in schema 2 or 3, which this "
-			     "pinalloc reads");
+		wrong("is no report of one process in schema 2 or 3, which this "
+		      "pinalloc reads");
 	if (rank->rank > CMD_MOST_RANKS || rank->nranks > CMD_MOST_RANKS ||
 	    (rank->nranks >= 0 && rank->rank >= rank->nranks))
-		wrong(fault, "has rank %.0f of %.0f", rank->rank, rank->nranks);
+		wrong("has rank %.0f of %.0f", rank->rank, rank->nranks);
 }
 
 static double in_memory(const struct cmd_rank *rank, const char *file, const char *field)
@@ -286,59 +283,58 @@ void cmd_rank_look(struct cmd_rank *rank)
 					   rank->parent < 0 ? "\nPss:" : "\nPrivate_Dirty:");
 }
 
-static void read_identity(const json_t *report, struct cmd_rank *rank, json_t *texts,
-			  struct cmd_fault *fault)
+static void read_identity(const json_t *report, struct cmd_rank *rank)
 {
-	const json_t *job = find(report, "job", JSON_OBJECT, true, fault);
+	const json_t *job = find(report, "job", JSON_OBJECT, true);
 
 	if (json_object_get(report, "kind"))
-		wrong(fault, "is a merged report, not one of a process");
-	rank->host = text(report, "host", false, texts, fault);
-	rank->program = text(report, "program", false, texts, fault);
-	rank->trigger = text(report, "trigger", true, texts, fault);
-	rank->pid = number(report, "pid", 0, fault);
-	rank->parent = number(report, "parent", PIN_OPTIONAL, fault);
-	rank->leader = number(report, "leader", PIN_OPTIONAL, fault);
+		wrong("is a merged report, not one of a process");
+	rank->host = text(report, "host", false);
+	rank->program = text(report, "program", false);
+	rank->trigger = text(report, "trigger", true);
+	rank->pid = number(report, "pid", 0);
+	rank->parent = number(report, "parent", PIN_OPTIONAL);
+	rank->leader = number(report, "leader", PIN_OPTIONAL);
 	rank->is_launcher = rank->program && pin_is_launcher(rank->program);
 	rank->until = INFINITY;
-	rank->starttime = number(report, "starttime", PIN_OPTIONAL, fault);
-	rank->leader_since = number(report, "leader_starttime", PIN_OPTIONAL, fault);
+	rank->starttime = number(report, "starttime", PIN_OPTIONAL);
+	rank->leader_since = number(report, "leader_starttime", PIN_OPTIONAL);
 	if (rank->leader < 0) {
 		rank->leader = rank->parent < 0 ? rank->pid : rank->parent;
 		rank->leader_since = rank->parent < 0 ? rank->starttime : -1;
 	}
 	rank->is_killed = rank->trigger && !strcmp(rank->trigger, PIN_RUNNING_TRIGGER);
-	rank->elapsed = rank->lasted = number(report, "elapsed_s", PIN_IN_SECONDS, fault);
-	rank->job = text(job, "id", true, texts, fault) ?: "";
-	rank->started = number(job, "started", PIN_OPTIONAL | PIN_IN_SECONDS, fault);
-	rank->rank = number(report, "rank", PIN_OPTIONAL, fault);
-	rank->nranks = number(report, "nranks", PIN_OPTIONAL, fault);
-	check(report, rank, fault);
+	rank->elapsed = rank->lasted = number(report, "elapsed_s", PIN_IN_SECONDS);
+	rank->job = text(job, "id", true) ?: "";
+	rank->started = number(job, "started", PIN_OPTIONAL | PIN_IN_SECONDS);
+	rank->rank = number(report, "rank", PIN_OPTIONAL);
+	rank->nranks = number(report, "nranks", PIN_OPTIONAL);
+	check(report, rank);
 }
 
-struct cmd_rank *cmd_rank_load(const char *file, json_t *texts, struct cmd_fault *fault)
+struct cmd_rank *cmd_rank_load(const char *file)
 {
 	struct cmd_rank *rank = cmd_realloc(NULL, sizeof *rank);
 	FILE *in = fopen(file, "re");
 	json_t *report = NULL;
 
 	*rank = (struct cmd_rank){.file = cmd_clean(cmd_strdup(file))};
-	*fault = (struct cmd_fault){""};
+	*cmd_fault = '\0';
 	if (!in)
-		wrong(fault, "cannot be read: %s", strerror(errno));
+		wrong("cannot be read: %s", strerror(errno));
 	else
-		report = ungetc(getc(in), in) ? parse_json(in, fault) : parse_record(in, fault);
+		report = ungetc(getc(in), in) ? parse_json(in) : parse_record(in);
 	if (report) {
-		read_identity(report, rank, texts, fault);
-		read_figures(report, rank, fault);
-		read_sites(report, rank, texts, fault);
-		read_samples(report, rank, fault);
-		read_phases(report, rank, texts, fault);
+		read_identity(report, rank);
+		read_figures(report, rank);
+		read_sites(report, rank);
+		read_samples(report, rank);
+		read_phases(report, rank);
 	}
 	json_decref(report);
 	if (in)
 		fclose(in);
-	if (!*fault->text)
+	if (!*cmd_fault)
 		return rank;
 	cmd_rank_free(rank);
 	return NULL;

@@ -35,7 +35,7 @@ static bool is_of_library(const char *frame)
 }
 
 /* The frames of the program's own code, up to main(); all, if none is. */
-static const char *own_frames(json_t *texts, const char *stack)
+static const char *own_frames(const char *stack)
 {
 	char *own = cmd_realloc(NULL, strlen(stack) + 1);
 	size_t n = 0;
@@ -50,7 +50,7 @@ static const char *own_frames(json_t *texts, const char *stack)
 			break;
 	}
 	own[n] = '\0';
-	stack = cmd_keep(texts, n ? own : stack);
+	stack = cmd_keep(n ? own : stack);
 	free(own);
 	return stack;
 }
@@ -108,7 +108,7 @@ static void append_sites(struct cmd_job *job, const struct cmd_rank *from, size_
 		site->rank = rank;
 		site->n_ranks = 1;
 		if (job->is_for_people)
-			site->stack = own_frames(job->texts, site->stack);
+			site->stack = own_frames(site->stack);
 	}
 }
 

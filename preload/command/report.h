@@ -95,16 +95,10 @@ struct cmd_rank {
 	struct cmd_group tree;	/* if this is it: all of them, itself first */
 };
 
-/* Why a file is not a report; "" as long as it seems to be one. */
-struct cmd_fault {
-	char text[400];
-};
-
-/*
- * Reads a process's report or record, and adds its texts to the set `texts`. Returns NULL, and
- * says why in `fault`, if the file is not a report.
- */
-struct cmd_rank *cmd_rank_load(const char *file, json_t *texts, struct cmd_fault *fault);
+/* Reads a process's report or record. Returns NULL if the file is not a report; then cmd_fault
+ * says why. */
+struct cmd_rank *cmd_rank_load(const char *file);
+extern char cmd_fault[400];
 
 /* The process of a record may be there, on this host with that start time. Then it may have
  * touched more since. */
@@ -121,8 +115,9 @@ void cmd_rank_free(struct cmd_rank *rank);
  */
 const char *cmd_frame_names(const char *frame, const json_t *modules);
 
-/* The only copy of a text, as of a stack, in the set `texts`: an object whose keys they are. */
-const char *cmd_keep(json_t *texts, const char *text);
+/* The only copy of a text, as of a stack; cmd_texts is an object whose keys they are. */
+const char *cmd_keep(const char *text);
+extern json_t *cmd_texts;
 
 /* --- sums.c ----------------------------------------------------------------------------- */
 

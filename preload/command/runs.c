@@ -241,7 +241,7 @@ static const char *name_of(const struct cmd_job *job, const struct cmd_run *run)
 		return run->id;
 	snprintf(name, sizeof name, "%.200s%srun %zu", run->id, *run->id ? ", " : "",
 		 run->number + 1);
-	return cmd_keep(job->texts, cmd_clean(name));
+	return cmd_keep(cmd_clean(name));
 }
 
 /* The runs of the job that started last, whose times overlap, of those with the id if one is
