@@ -25,8 +25,7 @@ struct cmd_run {
 	size_t n_ranks, n_missing; /* those that left a report, and others */
 	double nranks;		   /* by its reports, or -1 */
 	long *missing;
-	struct cmd_family **holders; /* who had a rank last (runs.c) */
-	size_t n_holders;
+	struct cmd_family **holders; /* who had each rank last (runs.c) */
 };
 
 struct cmd_job {

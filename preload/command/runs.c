@@ -97,19 +97,6 @@ static int compare_families(const void *a, const void *b)
 
 /* --- runs -------------------------------------------------------------------------------- */
 
-/* The family that had the rank last in the run; NULL: none. */
-static struct cmd_family **holder(struct cmd_run *run, double rank)
-{
-	size_t n = (size_t)rank + 1;
-
-	if (n > run->n_holders) {
-		run->holders = cmd_realloc(run->holders, 2 * n * sizeof *run->holders);
-		while (run->n_holders < 2 * n)
-			run->holders[run->n_holders++] = NULL;
-	}
-	return &run->holders[n - 1];
-}
-
 static bool is_alike(const struct cmd_run *run, const struct cmd_family *family)
 {
 	return run->id == family->main->job && run->nranks == family->main->nranks;
@@ -128,7 +115,7 @@ static struct cmd_run *open_run(const struct cmd_job *job, const struct cmd_fami
 		if (!is_alike(run, family) || run->ended <= family->began ||
 		    run->began >= family->ended)
 			continue;
-		had = *holder(run, rank->rank);
+		had = run->holders[(size_t)rank->rank];
 		if ((rank->is_launcher || !had || had->ended <= family->began) &&
 		    (!found || run->program == rank->program))
 			found = run;
@@ -149,21 +136,26 @@ static struct cmd_run *continued_run(const struct cmd_job *job, const struct cmd
 	for (const struct cmd_family *one = family; one < end && one->began < ended; one++) {
 		if (!is_alike(run, one))
 			return one == family ? NULL : run;
-		if (*holder(run, one->main->rank))
+		if (run->holders[(size_t)one->main->rank])
 			return NULL;
 		ended = fmax(one == family ? 0 : ended, one->ended);
 	}
 	return run;
 }
 
+/* Where the number of ranks is not known, any may come: what stays zero takes no memory. */
 static struct cmd_run *new_run(struct cmd_job *job, const struct cmd_family *family)
 {
 	struct cmd_run *run = &job->all_runs[job->n_runs];
+	double most = family->main->nranks < 0 ? CMD_MOST_RANKS + 1 : family->main->nranks;
 
 	*run = (struct cmd_run){.id = family->main->job,
 				.program = family->main->program,
 				.nranks = family->main->nranks,
-				.began = family->began};
+				.began = family->began,
+				.holders = calloc((size_t)most, sizeof *run->holders)};
+	if (!run->holders)
+		cmd_no_memory();
 	job->runs[job->n_runs++] = run;
 	return run;
 }
@@ -171,7 +163,7 @@ static struct cmd_run *new_run(struct cmd_job *job, const struct cmd_family *fam
 /* One that was killed had ended when its rank began again. */
 static void join(struct cmd_run *run, struct cmd_family *family)
 {
-	struct cmd_family **had = holder(run, family->main->rank);
+	struct cmd_family **had = &run->holders[(size_t)family->main->rank];
 
 	for (size_t i = 0; i < family->n; i++)
 		family->ranks[i]->run = run;
@@ -181,14 +173,6 @@ static void join(struct cmd_run *run, struct cmd_family *family)
 	for (size_t i = 0; *had && i < (*had)->n; i++)
 		(*had)->ranks[i]->until = family->began;
 	*had = family;
-}
-
-/* A launcher that is of no other's run has no rank, as that of a batch script, which Slurm
- * gives one. */
-static void set_aside(struct cmd_family *family)
-{
-	for (size_t i = 0; i < family->n; i++)
-		family->ranks[i]->rank = -1;
 }
 
 static void find_runs(struct cmd_job *job)
@@ -204,7 +188,10 @@ static void find_runs(struct cmd_job *job)
 		struct cmd_run *run = open_run(job, family);
 
 		if (!run && family->main->is_launcher && !families->main->is_launcher) {
-			set_aside(family);
+			/* Of no other's run, as that of a batch script, which Slurm gives a
+			 * rank. */
+			for (size_t k = 0; k < family->n; k++)
+				family->ranks[k]->rank = -1;
 			continue;
 		}
 		run = run ?: continued_run(job, family, families + n) ?: new_run(job, family);
