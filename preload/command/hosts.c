@@ -90,22 +90,16 @@ static void find_memory(struct cmd_rank *rank, double part)
 /* --- forked children -----------------------------------------------------------------------
  */
 
-/* Who forked a child, of a host's, which are sorted by process; or NULL. */
+/* Who forked a child, of a host's, which are sorted by process: the last before it; or NULL. */
 static struct cmd_rank *parent_of(struct cmd_rank *const *ranks, size_t n,
 				  const struct cmd_rank *child)
 {
-	size_t low = 0, end = n;
+	struct cmd_rank *parent = NULL;
 
-	while (low < end) {
-		const struct cmd_rank *rank = ranks[(low + end) / 2];
-
-		if (rank->pid < child->parent ||
-		    (rank->pid == child->parent && rank->started <= child->started))
-			low = (low + end) / 2 + 1;
-		else
-			end = (low + end) / 2;
-	}
-	return low && ranks[low - 1]->pid == child->parent ? ranks[low - 1] : NULL;
+	for (size_t i = 0; child->parent >= 0 && i < n && ranks[i]->pid <= child->parent; i++)
+		if (ranks[i]->pid == child->parent && ranks[i]->started <= child->started)
+			parent = ranks[i];
+	return parent;
 }
 
 /* Bytes of the heap in memory, with what others have of it, too. */
