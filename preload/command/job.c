@@ -91,21 +91,18 @@ static int compare_processes(const struct cmd_rank *a, const struct cmd_rank *b)
 	       ?: cmd_compare(a->started, b->started) ?: cmd_compare(a->rank, b->rank);
 }
 
-/* Of an array that is sorted. */
-#define RANK(at) (*(struct cmd_rank *const *)(at))
-
 static int compare_by_process(const void *a, const void *b)
 {
-	return compare_processes(RANK(a), RANK(b))
-	       ?: cmd_compare(RANK(b)->elapsed, RANK(a)->elapsed)
-	       ?: strcmp(RANK(a)->file, RANK(b)->file);
+	return compare_processes(CMD_RANK(a), CMD_RANK(b))
+	       ?: cmd_compare(CMD_RANK(b)->elapsed, CMD_RANK(a)->elapsed)
+	       ?: strcmp(CMD_RANK(a)->file, CMD_RANK(b)->file);
 }
 
 /* The order of the job, in which a rank comes before its other processes, and a process before
  * what it forked. */
 static int compare_ranks(const void *a, const void *b)
 {
-	const struct cmd_rank *one = RANK(a), *other = RANK(b);
+	const struct cmd_rank *one = CMD_RANK(a), *other = CMD_RANK(b);
 	int order = cmd_compare(one->rank < 0, other->rank < 0);
 
 	if (!order && one->rank >= 0)

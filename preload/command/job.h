@@ -96,6 +96,9 @@ double cmd_rank_began(const struct cmd_rank *rank, const struct cmd_job *job);
 struct cmd_summary cmd_summary_of(struct cmd_rank *const *ranks, size_t n_ranks,
 				  enum cmd_figure figure);
 
+/* Of an array that is sorted. */
+#define CMD_RANK(at) (*(struct cmd_rank *const *)(at))
+
 /* "rank 3", "rank 3 of ID" where there are several runs, or "host:pid" without a rank. */
 struct cmd_text cmd_rank_name(const struct cmd_rank *rank);
 #define CMD_RANK_NAME(rank) (cmd_rank_name(rank).text)

@@ -33,8 +33,7 @@ static double peak_of(const struct cmd_rank *rank)
 
 static int compare_peaks(const void *a, const void *b)
 {
-	const struct cmd_rank *one = *(const struct cmd_rank *const *)a;
-	const struct cmd_rank *other = *(const struct cmd_rank *const *)b;
+	const struct cmd_rank *one = CMD_RANK(a), *other = CMD_RANK(b);
 
 	return cmd_compare(peak_of(other), peak_of(one)) ?: cmd_compare(one->rank, other->rank);
 }

@@ -301,21 +301,6 @@ static void print_rank(const struct cmd_rank *rank)
 	       CMD_COUNTED(tree->n - 1, "other process"), CMD_SIZE(tree->sum.most.live));
 }
 
-/* The rows of each run are behind its id. */
-static void print_ranks(struct cmd_rank *const *ranks, size_t n)
-{
-	const struct cmd_run *last = NULL;
-
-	for (size_t i = 0; i < n; i++) {
-		const struct cmd_run *run = ranks[i]->run;
-
-		if (run && *run->name && run != last)
-			printf(" %9s  %s\n", "run", CMD_SHORTENED(run->name, 64));
-		last = run;
-		print_rank(ranks[i]);
-	}
-}
-
 /* The last rows of the table, over the job's ranks. */
 static void print_statistics(const struct cmd_job *job)
 {
@@ -332,26 +317,31 @@ static void print_statistics(const struct cmd_job *job)
 
 static int compare_ranks(const void *a, const void *b)
 {
-	const struct cmd_rank *one = *(struct cmd_rank *const *)a;
-	const struct cmd_rank *other = *(struct cmd_rank *const *)b;
+	const struct cmd_rank *one = CMD_RANK(a), *other = CMD_RANK(b);
 
 	return cmd_compare(other->is_killed, one->is_killed)
 		       ?: cmd_compare(other->figures[CMD_MAPPED], one->figures[CMD_MAPPED])
 		       ?: cmd_compare(one->rank, other->rank);
 }
 
+/* The rows of each run are behind its id. */
 static void print_rank_table(const struct cmd_job *job)
 {
-	struct cmd_rank **rows = cmd_realloc(NULL, job->n_main * sizeof *rows);
 	size_t n = job->n_main > ALL ? MOST : job->n_main;
+	const struct cmd_run *last = NULL;
 
-	memcpy(rows, job->tops, job->n_main * sizeof *rows);
 	if (n < job->n_main)
-		qsort(rows, job->n_main, sizeof *rows, compare_ranks);
+		qsort(job->tops, job->n_main, sizeof *job->tops, compare_ranks);
 	print_head(job->ranks[0]->rank >= 0 ? "rank" : "process");
-	print_ranks(rows, n);
+	for (size_t i = 0; i < n; i++) {
+		const struct cmd_run *run = job->tops[i]->run;
+
+		if (run && *run->name && run != last)
+			printf(" %9s  %s\n", "run", CMD_SHORTENED(run->name, 64));
+		last = run;
+		print_rank(job->tops[i]);
+	}
 	print_left_out(job->n_main, n, "more rank");
-	free(rows);
 	for (size_t i = job->n_main; i < job->n_tops && i < job->n_main + MOST; i++)
 		print_rank(job->tops[i]);
 	print_left_out(job->n_tops - job->n_main, MOST, "more process");
@@ -371,21 +361,19 @@ static int compare_hosts(const void *a, const void *b)
 
 static void print_host_table(const struct cmd_job *job)
 {
-	struct cmd_host *rows = cmd_realloc(NULL, job->n_hosts * sizeof *rows);
 	size_t n = job->n_hosts > ALL ? MOST : job->n_hosts;
 
-	memcpy(rows, job->hosts, job->n_hosts * sizeof *rows);
 	if (n < job->n_hosts)
-		qsort(rows, job->n_hosts, sizeof *rows, compare_hosts);
+		qsort(job->hosts, job->n_hosts, sizeof *job->hosts, compare_hosts);
 	print_head("processes");
 	for (size_t i = 0; i < n; i++) {
+		const struct cmd_host *host = &job->hosts[i];
 		char number[24];
 
-		snprintf(number, sizeof number, "%zu", rows[i].n);
-		print_row(number, rows[i].name, rows[i].figures, false);
+		snprintf(number, sizeof number, "%zu", host->n);
+		print_row(number, host->name, host->figures, false);
 	}
 	print_left_out(job->n_hosts, n, "more host");
-	free(rows);
 }
 
 /* --- phases -------------------------------------------------------------------- */
@@ -450,6 +438,7 @@ static void print_sites(const struct cmd_job *job, size_t most)
 	}
 }
 
+/* In the end ranks and hosts may be in another order: that of their tables. */
 void cmd_text_print(const struct cmd_job *job, size_t n_sites)
 {
 	print_killed(job);

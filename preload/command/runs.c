@@ -21,7 +21,6 @@ struct cmd_family {
 
 /* --- families ---------------------------------------------------------------------------- */
 
-#define RANK(at)   (*(struct cmd_rank *const *)(at))
 #define FAMILY(at) ((const struct cmd_family *)(at))
 
 /* How many registrations the process asked for. */
@@ -41,7 +40,7 @@ int cmd_compare_use(const struct cmd_rank *a, const struct cmd_rank *b)
 
 static int compare_by_leader(const void *a, const void *b)
 {
-	const struct cmd_rank *one = RANK(a), *other = RANK(b);
+	const struct cmd_rank *one = CMD_RANK(a), *other = CMD_RANK(b);
 
 	return strverscmp(one->host, other->host) ?: cmd_compare(one->leader, other->leader)
 	       ?: cmd_compare(one->rank, other->rank) ?: strcmp(one->job, other->job)
