@@ -23,7 +23,7 @@ setup() {
 	checked "$programs/filtered" clone EPERM "$pinalloc" check true
 	says fail library 'no process can be started .*ulimit -u.*Operation not permitted'
 	says ok program
-	finds fail library 'no process .*ulimit -n.*Too many open files' strace -f -o calls -e inject=pipe2:error=EMFILE
+	finds fail library 'no process .*ulimit -n.*Too many open files' strace -f -o calls -e inject=memfd_create:error=EMFILE
 }
 
 # Larger limits are tested in test/lab: raising them takes privileges.

@@ -5,11 +5,11 @@
 #include "allocator/log.h"
 #include "preload/command/command.h"
 
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #define SECONDS 30
@@ -112,13 +112,12 @@ struct cmd_text cmd_size(double n_bytes)
 
 int cmd_try(void (*run)(const void *arg), const void *arg, char *text, size_t size)
 {
-	int ends[2], status = -1;
-	ssize_t n = 1;
+	int out = memfd_create("output", MFD_CLOEXEC), status;
 	pid_t child;
+	ssize_t n;
 
-	*text = '\0';
 	fflush(NULL);
-	child = pipe2(ends, O_CLOEXEC) ? -1 : fork();
+	child = out < 0 ? -1 : fork();
 	if (child < 0) {
 		snprintf(text, size, "no process can be started (see ulimit -n, ulimit -u): %s",
 			 strerrordesc_np(errno));
@@ -126,15 +125,14 @@ int cmd_try(void (*run)(const void *arg), const void *arg, char *text, size_t si
 	}
 	if (!child) {
 		alarm(SECONDS);
-		if (dup2(ends[1], STDOUT_FILENO) >= 0 && dup2(ends[1], STDERR_FILENO) >= 0)
+		if (dup2(out, STDOUT_FILENO) >= 0 && dup2(out, STDERR_FILENO) >= 0)
 			run(arg);
 		_exit(127);
 	}
-	close(ends[1]);
-	for (size_t filled = 0; filled < size - 1 && n > 0; filled += (size_t)n) {
-		n = read(ends[0], text + filled, size - 1 - filled);
-		text[filled + (n > 0 ? (size_t)n : 0)] = '\0';
-	}
-	close(ends[0]);
-	return waitpid(child, &status, 0) == child ? status : -1;
+	if (waitpid(child, &status, 0) != child)
+		status = -1;
+	n = pread(out, text, size - 1, 0);
+	text[n > 0 ? n : 0] = '\0';
+	close(out);
+	return status;
 }
