@@ -233,28 +233,26 @@ static void check_adapters(void)
 #define MPI_NEEDS (64 * PIN_MIB)
 
 /* CAP_IPC_LOCK counts neither in a user namespace nor in the bounding set only. */
-static const char *cure_of_memlock(size_t soft, size_t hard)
-{
-	if (soft < hard && hard >= MPI_NEEDS)
-		return "ulimit -l $(ulimit -H -l) where the ranks are started";
-	return "set memlock to unlimited: in /etc/security/limits.conf for logins; by "
-	       "LimitMEMLOCK=infinity in the systemd unit that starts the jobs "
-	       "(slurmd.service) or the containers (containerd.service, crio.service), and "
-	       "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; by --ulimit memlock=-1 of "
-	       "docker run and podman run; or give root, unless the container is rootless, the "
-	       "capability IPC_LOCK";
-}
-
 static void check_memlock(void)
 {
+	const char *cure =
+		"set memlock to unlimited: in /etc/security/limits.conf for logins; by "
+		"LimitMEMLOCK=infinity in the systemd unit that starts the jobs "
+		"(slurmd.service) or the containers (containerd.service, crio.service), and "
+		"PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; by --ulimit memlock=-1 "
+		"of "
+		"docker run and podman run; or give root, unless the container is rootless, "
+		"the "
+		"capability IPC_LOCK";
 	struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
 	bool little;
 
 	getrlimit(RLIMIT_MEMLOCK, &limit);
 	little = limit.rlim_cur < MPI_NEEDS;
+	if (limit.rlim_cur < limit.rlim_max && limit.rlim_max >= MPI_NEEDS)
+		cure = "ulimit -l $(ulimit -H -l) where the ranks are started";
 	if (pin_os_memlock_limit() < pin_cgroup_limit())
-		say(little ? FAIL : WARN, "memlock",
-		    cure_of_memlock(limit.rlim_cur, limit.rlim_max),
+		say(little ? FAIL : WARN, "memlock", cure,
 		    "a process may pin %s of %s of memory, %s", PIN_SIZE(limit.rlim_cur),
 		    PIN_SIZE(pin_cgroup_limit()),
 		    little ? "less than an MPI library needs for itself"

@@ -24,7 +24,8 @@ static void skip(struct cmd_job *job, const char *file, const char *why)
 	free(name);
 }
 
-/* A pipe in a directory would make the command wait. */
+/* A pipe in a directory would make the command wait; of what has gone from there, as a record
+ * when its report is there, nothing is to say. */
 static void add_file(struct cmd_job *job, const char *file, bool is_entry)
 {
 	struct cmd_rank *rank;
@@ -39,8 +40,7 @@ static void add_file(struct cmd_job *job, const char *file, bool is_entry)
 		job->ranks = cmd_realloc(job->ranks,
 					 (job->n_ranks + 1) * sizeof(struct cmd_rank *));
 		job->ranks[job->n_ranks++] = rank;
-	} else if (!is_entry || !cmd_ends_in(file, PIN_RUNNING_SUFFIX) ||
-		   !stat(file, &status)) {
+	} else if (!is_entry || !lstat(file, &status)) {
 		skip(job, file, cmd_fault);
 	}
 }
