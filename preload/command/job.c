@@ -216,19 +216,19 @@ static void sum_runs(struct cmd_job *job)
 
 #define NEAR 0.75
 
-struct cmd_figures cmd_rank_whole(const struct cmd_rank *rank)
+const int64_t *cmd_rank_whole(const struct cmd_rank *rank)
 {
-	struct cmd_figures whole;
+	static int64_t whole[CMD_STORED];
 
 	for (int i = 0; i < CMD_STORED; i++)
-		whole.of[i] = cmd_whole(rank->figures[i]);
+		whole[i] = cmd_whole(rank->figures[i]);
 	return whole;
 }
 
 struct cmd_text cmd_rank_near(const struct cmd_rank *rank)
 {
 	struct cmd_text text = {""};
-	struct pin_limit_use use = pin_limit_nearest(cmd_rank_whole(rank).of);
+	struct pin_limit_use use = pin_limit_nearest(cmd_rank_whole(rank));
 
 	if ((double)use.used >= NEAR * (double)use.limit && use.limit > 0)
 		snprintf(text.text, sizeof text.text, "%.0f %% of its limit (%s)",

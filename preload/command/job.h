@@ -103,11 +103,8 @@ struct cmd_summary cmd_summary_of(struct cmd_rank *const *ranks, size_t n_ranks,
 struct cmd_text cmd_rank_name(const struct cmd_rank *rank);
 #define CMD_RANK_NAME(rank) (cmd_rank_name(rank).text)
 
-/* Its figures, for what the library has in common (verdict.h). */
-struct cmd_figures {
-	int64_t of[CMD_STORED];
-};
-struct cmd_figures cmd_rank_whole(const struct cmd_rank *rank);
+/* Its figures, for what the library has in common (verdict.h), until the next call. */
+const int64_t *cmd_rank_whole(const struct cmd_rank *rank);
 
 /* The limit that the process was near to, as "97 % of its limit (locked memory)"; or "". */
 struct cmd_text cmd_rank_near(const struct cmd_rank *rank);

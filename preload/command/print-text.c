@@ -98,9 +98,9 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 
 	verdict->nearest.limit = -1;
 	for (size_t i = 0; i < job->n_main; i++) {
-		struct cmd_figures figures = cmd_rank_whole(job->tops[i]);
-		struct pin_limit_use nearest = pin_limit_nearest(figures.of);
-		int64_t beside = pin_verdict_beside(figures.of);
+		const int64_t *figures = cmd_rank_whole(job->tops[i]);
+		struct pin_limit_use nearest = pin_limit_nearest(figures);
+		int64_t beside = pin_verdict_beside(figures);
 
 		if (pin_limit_is_nearer(nearest, verdict->nearest)) {
 			verdict->nearest = nearest;
@@ -212,17 +212,15 @@ struct cmd_text cmd_rank_name(const struct cmd_rank *rank)
 
 static void print_cell(const struct column *column, enum kind kind, double n)
 {
-	char text[32] = "-";
+	struct cmd_text cell = cmd_size(n);
 
-	if (kind == SIZE)
-		snprintf(text, sizeof text, "%.31s", CMD_SIZE(n));
-	else if (n >= 0 && kind == RATIO)
-		snprintf(text, sizeof text, "%.2f", n);
+	if (n >= 0 && kind == RATIO)
+		snprintf(cell.text, sizeof cell.text, "%.2f", n);
 	else if (n >= 0 && kind == SHARE)
-		snprintf(text, sizeof text, "%.*f %%", n < 0.0995, 100 * n);
-	else if (n >= 0)
-		snprintf(text, sizeof text, "%.*f", n != floor(n), n);
-	printf(" %*s", column->width, text);
+		snprintf(cell.text, sizeof cell.text, "%.*f %%", n < 0.0995, 100 * n);
+	else if (n >= 0 && kind == COUNT)
+		snprintf(cell.text, sizeof cell.text, "%.*f", n != floor(n), n);
+	printf(" %*s", column->width, cell.text);
 }
 
 static void print_head(const char *name)
