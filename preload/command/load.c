@@ -240,19 +240,6 @@ static json_t *parse_json(FILE *in)
 	return report;
 }
 
-/* Schema 2 had further keys, which said nothing. -1 stands for no rank. */
-static void check(const json_t *report, const struct cmd_rank *rank)
-{
-	json_int_t schema = json_integer_value(json_object_get(report, "schema"));
-
-	if (schema < 2 || schema > 3)
-		wrong("is no report of one process in schema 2 or 3, which this "
-		      "pinalloc reads");
-	if (rank->rank > CMD_MOST_RANKS || rank->nranks > CMD_MOST_RANKS ||
-	    (rank->nranks >= 0 && rank->rank >= rank->nranks))
-		wrong("has rank %.0f of %.0f", rank->rank, rank->nranks);
-}
-
 static double in_memory(const struct cmd_rank *rank, const char *file, const char *field)
 {
 	char path[64];
@@ -283,8 +270,10 @@ void cmd_rank_look(struct cmd_rank *rank)
 					   rank->parent < 0 ? "\nPss:" : "\nPrivate_Dirty:");
 }
 
+/* Schema 2 had further keys, which said nothing. -1 stands for no rank. */
 static void read_identity(const json_t *report, struct cmd_rank *rank)
 {
+	json_int_t schema = json_integer_value(json_object_get(report, "schema"));
 	const json_t *job = find(report, "job", JSON_OBJECT, true);
 
 	if (json_object_get(report, "kind"))
@@ -309,7 +298,12 @@ static void read_identity(const json_t *report, struct cmd_rank *rank)
 	rank->started = number(job, "started", PIN_OPTIONAL | PIN_IN_SECONDS);
 	rank->rank = number(report, "rank", PIN_OPTIONAL);
 	rank->nranks = number(report, "nranks", PIN_OPTIONAL);
-	check(report, rank);
+	if (schema < 2 || schema > 3)
+		wrong("is no report of one process in schema 2 or 3, which this "
+		      "pinalloc reads");
+	if (rank->rank > CMD_MOST_RANKS || rank->nranks > CMD_MOST_RANKS ||
+	    (rank->nranks >= 0 && rank->rank >= rank->nranks))
+		wrong("has rank %.0f of %.0f", rank->rank, rank->nranks);
 }
 
 struct cmd_rank *cmd_rank_load(const char *file)

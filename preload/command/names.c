@@ -56,12 +56,11 @@ static void open_module(struct module *module)
 static struct module *find_module(const char *path, size_t n)
 {
 	static struct module *modules;
-	struct module *module = modules;
+	struct module *module;
 
-	while (module && (strncmp(module->path, path, n) || module->path[n]))
-		module = module->next;
-	if (module)
-		return module;
+	for (module = modules; module; module = module->next)
+		if (!strncmp(module->path, path, n) && !module->path[n])
+			return module;
 	module = cmd_realloc(NULL, sizeof *module);
 	*module = (struct module){.path = cmd_strdup(path), .next = modules};
 	module->path[n] = '\0';
