@@ -183,16 +183,16 @@ static const struct column {
 	enum cmd_figure figure;
 	enum kind kind;
 	int width;
-	const char *heading, *below;
+	const char *heading[2];
 } columns[] = {
-	{CMD_LIVE_PEAK, SIZE, 10, "in use", "at peak"},
-	{CMD_MAPPED, SIZE, 10, "heap", ""},
-	{CMD_RATIO, RATIO, 6, "heap/", "in use"},
-	{CMD_PINNED_PEAK, SIZE, 10, "pinned", "at peak"},
-	{CMD_RSS_PEAK, SIZE, 10, "resident", "at peak"},
-	{CMD_MEMLOCK_SHARE, SHARE, 7, "pinned/", "memlock"},
-	{CMD_SERVED, COUNT, 8, "requests", "served"},
-	{CMD_CREATED, COUNT, 7, "MRs", "created"},
+	{CMD_LIVE_PEAK, SIZE, 10, {"in use", "at peak"}},
+	{CMD_MAPPED, SIZE, 10, {"heap", ""}},
+	{CMD_RATIO, RATIO, 6, {"heap/", "in use"}},
+	{CMD_PINNED_PEAK, SIZE, 10, {"pinned", "at peak"}},
+	{CMD_RSS_PEAK, SIZE, 10, {"resident", "at peak"}},
+	{CMD_MEMLOCK_SHARE, SHARE, 7, {"pinned/", "memlock"}},
+	{CMD_SERVED, COUNT, 8, {"requests", "served"}},
+	{CMD_CREATED, COUNT, 7, {"MRs", "created"}},
 };
 
 #define COLUMNS PIN_ARRAY_SIZE(columns)
@@ -228,8 +228,7 @@ static void print_head(const char *name)
 	for (int below = 0; below < 2; below++) {
 		printf("\n %9s  %-*s", below ? "" : name, HOST_COLUMNS, below ? "" : "host");
 		for (size_t i = 0; i < COLUMNS; i++)
-			printf(" %*s", columns[i].width,
-			       below ? columns[i].below : columns[i].heading);
+			printf(" %*s", columns[i].width, columns[i].heading[below]);
 	}
 	puts("");
 }
