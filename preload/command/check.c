@@ -240,10 +240,8 @@ static void check_memlock(void)
 		"LimitMEMLOCK=infinity in the systemd unit that starts the jobs "
 		"(slurmd.service) or the containers (containerd.service, crio.service), and "
 		"PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; by --ulimit memlock=-1 "
-		"of "
-		"docker run and podman run; or give root, unless the container is rootless, "
-		"the "
-		"capability IPC_LOCK";
+		"of docker run and podman run; or give root, unless the container is "
+		"rootless, the capability IPC_LOCK";
 	struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
 	bool little;
 

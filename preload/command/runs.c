@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 /* Processes with a rank that one of them began: a shell, what it runs, and helpers of that. */
 struct cmd_family {
@@ -142,17 +143,17 @@ static struct cmd_run *continued_run(const struct cmd_job *job, const struct cmd
 	return run;
 }
 
-/* Where the number of ranks is not known, any may come: what stays zero takes no memory. */
-static struct cmd_run *new_run(struct cmd_job *job, const struct cmd_family *family)
+/* Ranks are less than `most`. */
+static struct cmd_run *new_run(struct cmd_job *job, const struct cmd_family *family,
+			       size_t most)
 {
 	struct cmd_run *run = &job->all_runs[job->n_runs];
-	double most = family->main->nranks < 0 ? CMD_MOST_RANKS + 1 : family->main->nranks;
 
 	*run = (struct cmd_run){.id = family->main->job,
 				.program = family->main->program,
 				.nranks = family->main->nranks,
 				.began = family->began,
-				.holders = calloc((size_t)most, sizeof *run->holders)};
+				.holders = calloc(most, sizeof *run->holders)};
 	if (!run->holders)
 		cmd_no_memory();
 	job->runs[job->n_runs++] = run;
@@ -177,9 +178,11 @@ static void join(struct cmd_run *run, struct cmd_family *family)
 static void find_runs(struct cmd_job *job)
 {
 	struct cmd_family *families = cmd_realloc(NULL, job->n_ranks * sizeof *families);
-	size_t n = find_families(job, families);
+	size_t n = find_families(job, families), most = 0;
 
 	qsort(families, n, sizeof *families, compare_families);
+	for (size_t i = 0; i < n; i++)
+		most = MAX(most, (size_t)families[i].main->rank + 1);
 	job->all_runs = cmd_realloc(NULL, n * sizeof *job->all_runs);
 	job->runs = cmd_realloc(NULL, n * sizeof(struct cmd_run *));
 	for (size_t i = 0; i < n; i++) {
@@ -193,7 +196,7 @@ static void find_runs(struct cmd_job *job)
 				family->ranks[k]->rank = -1;
 			continue;
 		}
-		run = run ?: continued_run(job, family, families + n) ?: new_run(job, family);
+		run = run ?: continued_run(job, family, families + n) ?: new_run(job, family, most);
 		join(run, family);
 	}
 	for (size_t i = 0; i < job->n_runs; i++)
