@@ -286,9 +286,9 @@ bool pin_jemalloc_begin_thread(void)
 {
 	void *p = NULL;
 
-	PIN_ASSERT(pin_jemalloc_begins || !pin_locks_held);
 	if (pin_jemalloc_begins)
 		return true;
+	pin_assert_may_wait(PIN_RANK_LOADER);
 	pin_mutex_lock(&pin_begin_lock);
 	pin_jemalloc_begins = true;
 	if (fill_spare()) {

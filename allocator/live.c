@@ -67,7 +67,7 @@ PIN_COLD void pin_live_note(void)
 	int64_t due = atomic_load_explicit(&pin_live_due, memory_order_relaxed);
 	bool is_due;
 
-	PIN_ASSERT(!pin_locks_held);
+	pin_assert_may_wait(PIN_RANK_LOADER);
 	pin_runs_passed = false;
 	pin_live_look();
 	if (grown) {

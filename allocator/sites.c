@@ -82,7 +82,7 @@ struct pin_site *pin_sites_here(void)
 	struct pin_site *site;
 	int depth = pin_hooks.walk_stack ? pin_hooks.walk_stack(frames, PIN_SITE_FRAMES) : -1;
 
-	PIN_ASSERT(!pin_locks_held);
+	pin_assert_may_wait(PIN_RANK_LOADER);
 	if (depth < 0)
 		return NULL;
 	pin_mutex_lock(&pin_sites_lock);

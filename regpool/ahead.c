@@ -179,7 +179,7 @@ static void register_range(struct pin_access_set *set, struct pin_range range, s
 	int error = 0;
 
 	registering_ns -= used_ns();
-	pthread_rwlock_rdlock(&set->domain->lock);
+	pin_domain_lock(set->domain, pthread_rwlock_rdlock);
 	/* The domain may have been disarmed, or be another PD's, by now. */
 	if (is_worked_on(set) && !pin_state_off() &&
 	    has_room(set, pin_range_length(range), paid))
@@ -189,7 +189,7 @@ static void register_range(struct pin_access_set *set, struct pin_range range, s
 		set->is_first &= pin_access_set_is_in_use(set);
 		set->n_needed = PIN_IN_USE - 1;
 	}
-	pthread_rwlock_unlock(&set->domain->lock);
+	pin_domain_unlock(set->domain);
 	registering_ns += used_ns();
 }
 
@@ -281,9 +281,9 @@ static void look_at_all(struct look *look)
 
 	count_look(look);
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));) {
-		pthread_rwlock_rdlock(&set->domain->lock);
+		pin_domain_lock(set->domain, pthread_rwlock_rdlock);
 		pin_entries_deregister_withdrawn(set);
-		pthread_rwlock_unlock(&set->domain->lock);
+		pin_domain_unlock(set->domain);
 		give_back(set);
 		is_on |= is_worked_on(set);
 	}
@@ -341,7 +341,7 @@ static void *run_ahead(void *unused)
 
 void pin_ahead_start(void)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct pin_mutex lock = {.rank = PIN_RANK_OUTER};
 	static bool runs;
 	int error;
 
@@ -368,9 +368,9 @@ void pin_ahead_add_segment(struct pin_segment *segment)
 	segment->is_ready = true;
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));) {
 		/* The PD must not be deallocated meanwhile. */
-		pthread_rwlock_rdlock(&set->domain->lock);
+		pin_domain_lock(set->domain, pthread_rwlock_rdlock);
 		if (atomic_load_explicit(&set->armed, memory_order_acquire))
 			pin_ahead_add_set(set);
-		pthread_rwlock_unlock(&set->domain->lock);
+		pin_domain_unlock(set->domain);
 	}
 }

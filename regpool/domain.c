@@ -28,10 +28,10 @@ static struct pin_domain *lock_domain(const struct ibv_pd *pd)
 
 	if (!domain)
 		return NULL;
-	pthread_rwlock_wrlock(&domain->lock);
+	pin_domain_lock(domain, pthread_rwlock_wrlock);
 	if (atomic_load(&domain->pd) == pd)
 		return domain;
-	pthread_rwlock_unlock(&domain->lock);
+	pin_domain_unlock(domain);
 	return NULL;
 }
 
@@ -71,7 +71,7 @@ static bool has_armed(struct pin_domain *domain)
 static enum pin_reason arm_set(struct pin_domain *domain, struct pin_access_set *set,
 			       unsigned access)
 {
-	if (!set->domain && (!pin_entries_init(set) || pthread_mutex_init(&set->lock, NULL))) {
+	if (!set->domain && !pin_entries_init(set)) {
 		pin_warn_once("no address space for the tables of %s: its requests go to "
 			      "libibverbs; raise ulimit -v",
 			      domain->adapter->name);
@@ -102,7 +102,6 @@ static enum pin_reason arm_if_allowed(struct pin_domain *domain, struct pin_acce
 enum pin_reason pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 			       struct pin_access_set **armed)
 {
-	struct pin_access_set *set;
 	struct pin_domain *domain;
 	enum pin_reason why_not;
 
@@ -121,16 +120,15 @@ enum pin_reason pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_
 	domain = lock_domain(pd);
 	if (!domain)
 		return PIN_UNSEEN;
-	set = pin_access_set_of(domain, access);
-	why_not = arm_if_allowed(domain, set, access, max_access);
-	pthread_rwlock_unlock(&domain->lock);
+	*armed = pin_access_set_of(domain, access);
+	why_not = arm_if_allowed(domain, *armed, access, max_access);
+	pin_domain_unlock(domain);
 	if (why_not)
 		return why_not;
 	pin_hook(note_armed);
-	pin_ahead_add_set(set);
+	pin_ahead_add_set(*armed);
 	if (pin_options.mode == PIN_MODE_EAGER)
 		pin_ahead_start();
-	*armed = set;
 	return PIN_SERVED;
 }
 
@@ -155,7 +153,7 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 		return pin_ibverbs_of(pd->context)->dealloc_pd(pd);
 	while ((set = pin_access_set_next(domain, set)))
 		if (pin_entries_in_use(set)) {
-			pthread_rwlock_unlock(&domain->lock);
+			pin_domain_unlock(domain);
 			errno = EBUSY;
 			return EBUSY;
 		}
@@ -168,7 +166,7 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 		pin_state_changed();
 	else
 		forget_domain(domain);
-	pthread_rwlock_unlock(&domain->lock);
+	pin_domain_unlock(domain);
 	return result;
 }
 
@@ -181,7 +179,7 @@ static void end_domain(struct ibv_pd *pd, bool is_there)
 	if (is_there)
 		pin_entries_deregister(domain, PIN_DEREGISTER_ALL);
 	forget_domain(domain);
-	pthread_rwlock_unlock(&domain->lock);
+	pin_domain_unlock(domain);
 }
 
 void pin_domain_close(const struct ibv_context *context)
@@ -228,7 +226,7 @@ int pin_domain_disarm(struct ibv_pd *pd)
 		if (!pin_entries_in_use(set))
 			atomic_store(&set->armed, false);
 	}
-	pthread_rwlock_unlock(&domain->lock);
+	pin_domain_unlock(domain);
 	errno = saved;
 	return armed ? 0 : -ENOENT;
 }

@@ -15,7 +15,7 @@ static struct pin_table access_sets = PIN_TABLE(struct pin_access_set[PIN_ACCESS
 						PIN_MAX_DOMAINS, 0);
 static _Atomic uint32_t n_used;
 /* Held while a domain is added. */
-static pthread_mutex_t domains_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct pin_mutex domains_lock = {.rank = PIN_RANK_OUTER};
 
 struct pin_access_set *pin_access_set_next(struct pin_domain *domain,
 					   struct pin_access_set *last)

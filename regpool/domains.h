@@ -4,11 +4,11 @@
  * regions of one domain that have exactly the same access rights, so that no key carries a
  * right, or relaxed ordering, that was not asked for.
  *
- * The lock of domains.c and a domain's own lock are never held together. Reading keys
- * takes no lock, and none of these locks is taken under a lock of jemalloc.
+ * Reading keys takes no lock, and none of those below is taken under a lock of jemalloc.
  */
 #pragma once
 
+#include "allocator/mutex.h"
 #include "allocator/reserve.h"
 #include "regpool/ibverbs.h"
 
@@ -51,8 +51,9 @@ struct pin_access_set {
 	_Atomic bool is_first;	   /* no other set was armed: looks count as requests */
 	_Atomic uint32_t n_needed; /* requests that had to be registered, up to PIN_IN_USE */
 	_Atomic int64_t spent;	   /* bytes, of the allowance (budget.h) */
-	pthread_mutex_t lock;	   /* guards the following and which entries are found */
-	uint32_t furthest;	   /* the root of the tree of entries (entries.c) */
+	/* Guards the following and which entries are found. Not held across a verb. */
+	struct pin_mutex lock; /* PIN_RANK_INNER */
+	uint32_t furthest;     /* the root of the tree of entries (entries.c) */
 } __attribute__((aligned(64)));
 
 /* An adapter, whose name stays, with sums of bytes over all its domains. */
@@ -69,11 +70,9 @@ struct pin_domain {
 	/*
 	 * Protects against deallocation of the PD: taken exclusively to arm and deallocate,
 	 * shared while the registrar registers one range. Writers go first. Look-ups do not
-	 * take it. Locks are taken in this order: this one, an entry BUSY (entries.h), a set's
-	 * lock, a lock of the heap (allocator/mutex.h). The lock of domains.c is never held
-	 * together with this one, nor a set's across a verb.
+	 * take it. An entry gets BUSY (entries.h) after it is taken, or without it.
 	 */
-	pthread_rwlock_t lock;
+	pthread_rwlock_t lock;		    /* PIN_RANK_DOMAIN */
 	_Atomic bool is_ending;		    /* libibverbs is deallocating the PD */
 	struct pin_access_set *access_sets; /* PIN_ACCESS_SETS of them */
 	_Atomic unsigned max_access;	    /* the most rights a set may be armed with */
@@ -97,6 +96,20 @@ struct pin_mr_copy {
 uint32_t pin_domain_count(void);
 
 extern struct pin_domain pin_domains[PIN_MAX_DOMAINS];
+
+/* With pthread_rwlock_wrlock() or _rdlock(). */
+static inline void pin_domain_lock(struct pin_domain *domain, int (*take)(pthread_rwlock_t *))
+{
+	pin_assert_may_wait(PIN_RANK_DOMAIN);
+	take(&domain->lock);
+	pin_note_rank(PIN_RANK_DOMAIN);
+}
+
+static inline void pin_domain_unlock(struct pin_domain *domain)
+{
+	pin_note_rank(PIN_RANK_DOMAIN);
+	pthread_rwlock_unlock(&domain->lock);
+}
 
 /* Internal to pin_domain_find(). */
 struct pin_domain *pin_domain_search(const struct ibv_pd *pd);

@@ -35,7 +35,7 @@ static void move(struct pin_access_set *set, uint32_t number, enum pin_list list
 {
 	struct pin_region *region = &set->regions[number];
 
-	pin_assert_locked(&set->lock);
+	pin_assert_held(&set->lock);
 	set->regions[region->before].after = region->after;
 	set->regions[region->after].before = region->before;
 	region->after = list;
@@ -125,7 +125,7 @@ static void unlink_entry(struct pin_access_set *set, struct pin_entry *entry)
 
 struct pin_walk pin_entries_walk(struct pin_access_set *set, struct pin_range range)
 {
-	pin_assert_locked(&set->lock);
+	pin_assert_held(&set->lock);
 	return (struct pin_walk){range, 1, {set->furthest}, {FIRST_BIT}};
 }
 
@@ -173,7 +173,7 @@ void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry)
 	struct pin_range range = pin_entry_range(entry), all = pin_range_granules(range), part;
 	_Atomic uint32_t *slot;
 
-	pin_assert_locked(&set->lock);
+	pin_assert_held(&set->lock);
 	for (uintptr_t g = all.start; g < all.end; g += PIN_GRANULE) {
 		_Atomic uint32_t *cover = name_at(&set->covering, g);
 		struct pin_range other = pin_entry_range(&set->entries[*cover]);
@@ -223,6 +223,7 @@ bool pin_entries_init(struct pin_access_set *set)
 				   PIN_USERS_ENTRIES * PIN_PAGE),
 		.entry_table = PIN_TABLE(struct pin_entry, PIN_MOST_ENTRIES, PIN_PAGE),
 		.region_table = PIN_TABLE(struct pin_region, PIN_MOST_ENTRIES, PIN_PAGE),
+		.lock = {.rank = PIN_RANK_INNER},
 	};
 
 	/* What a call that failed has made stays. */
@@ -258,13 +259,14 @@ static void set_range(struct pin_access_set *set, struct pin_entry *entry,
 	link_entry(set, entry);
 }
 
-struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_range range)
+struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_range range,
+				     bool is_ahead)
 {
 	size_t n = pin_granule_of(range.end - 1) + 1;
 	struct pin_entry *entry;
 	uint32_t number;
 
-	pin_assert_locked(&set->lock);
+	pin_assert_held(&set->lock);
 	/* From here on who replaces pages finds the entry. */
 	if (pin_granules_any(range, PIN_IS_REPLACED) || pin_granules_ensure(range.end) ||
 	    pin_table_ensure(&set->covering, n) ||
@@ -274,7 +276,8 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 	entry = &set->entries[number];
 	move(set, number, PIN_OTHERS);
 	set->regions[number].is_stale = false;
-	set->regions[number].is_ahead = false;
+	set->regions[number].is_ahead = is_ahead;
+	set->domain->adapter->ahead += is_ahead ? pin_range_length(range) : 0;
 	set_range(set, entry, range);
 	atomic_store(&entry->state, PIN_ENTRY_BUSY);
 	return entry;
@@ -296,7 +299,7 @@ static bool claim(struct pin_access_set *set, struct pin_entry *entry)
 {
 	uint32_t state = PIN_ENTRY_READY;
 
-	pin_assert_locked(&set->lock);
+	pin_assert_held(&set->lock);
 	if (!atomic_compare_exchange_strong(&entry->state, &state, PIN_ENTRY_BUSY))
 		return false;
 	if (pin_entry_has_users(set, entry, 1)) {
@@ -406,9 +409,10 @@ size_t pin_entry_evict(struct pin_access_set *set, struct pin_entry *entry)
 	size_t n_bytes = entry->length;
 	bool claimed;
 
-	pthread_mutex_lock(&set->lock);
-	claimed = claim(set, entry);
-	pthread_mutex_unlock(&set->lock);
+	{
+		PIN_LOCKED(&set->lock);
+		claimed = claim(set, entry);
+	}
 	return claimed && deregister_entry(set, entry, PIN_ENTRY_READY) ? n_bytes : 0;
 }
 
@@ -440,34 +444,31 @@ void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range,
 }
 
 /*
- * Waits until the entry is not BUSY, makes it BUSY, and returns its state before. Returns 0,
- * without a change, if it is unused.
+ * Makes an entry BUSY that is registered. Returns its state before, which stays if another
+ * thread has it BUSY, or it is unused.
  */
-static uint32_t wait_and_seize(struct pin_access_set *set, struct pin_entry *entry)
+static uint32_t seize(struct pin_access_set *set, struct pin_entry *entry)
 {
 	uint32_t state;
 
-	for (;;) {
-		pthread_mutex_lock(&set->lock);
-		state = entry->state;
-		if (state & PIN_ENTRY_READY) {
-			atomic_store(&entry->state, PIN_ENTRY_BUSY);
-			move(set, number_of(set, entry), PIN_OTHERS);
-			unpublish_entry(set, entry);
-		}
-		pthread_mutex_unlock(&set->lock);
-		if (state != PIN_ENTRY_BUSY)
-			return state;
-		pin_os_wait(&entry->state, PIN_ENTRY_BUSY);
+	PIN_LOCKED(&set->lock);
+	state = entry->state;
+	if (state & PIN_ENTRY_READY) {
+		atomic_store(&entry->state, PIN_ENTRY_BUSY);
+		move(set, number_of(set, entry), PIN_OTHERS);
+		unpublish_entry(set, entry);
 	}
+	return state;
 }
 
 /* An entry that stays because it has users is no longer HELD. */
 static void deregister_if(struct pin_access_set *set, struct pin_entry *entry,
 			  enum pin_deregister what)
 {
-	uint32_t state = wait_and_seize(set, entry);
+	uint32_t state;
 
+	while ((state = seize(set, entry)) == PIN_ENTRY_BUSY)
+		pin_os_wait(&entry->state, PIN_ENTRY_BUSY);
 	if (state && what == PIN_FORGET_ALL) {
 		pin_register_note_gone(set->domain, pin_entry_range(entry));
 		pin_entry_end(set, entry, 0);

@@ -119,10 +119,12 @@ static inline struct pin_range pin_entry_range(const struct pin_entry *entry)
 bool pin_entries_init(struct pin_access_set *set);
 
 /*
- * Allocates an entry for a range. It is BUSY and belongs to the calling thread. NULL without
- * memory, or if pages were replaced there. Caller holds the set's lock.
+ * Allocates an entry for a range, ahead of requests or for one. It is BUSY and belongs to the
+ * calling thread. NULL without memory, or if pages were replaced there. Caller holds the set's
+ * lock.
  */
-struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_range range);
+struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_range range,
+				     bool is_ahead);
 
 /*
  * Shortens the range of an entry that is BUSY: other threads wait for it by its range, so that

@@ -79,11 +79,10 @@ uint32_t pin_files_state(void)
 	if (PIN_LIKELY(!has_changed()))
 		return state;
 	PIN_SHIELDED;
-	pin_mutex_lock(&pin_loader_lock);
+	PIN_LOCKED(&pin_loader_lock);
 	state = ++n_changes;
 	n_files = 0;
 	dl_iterate_phdr(note_file, &map);
-	pin_mutex_unlock(&pin_loader_lock);
 	return state;
 }
 

@@ -51,7 +51,7 @@ static struct pin_range discarded[32];
  * Held while a watch begins, which sleeps until a thread of watch.c has done it. The reader
  * takes it, so other holders are shielded.
  */
-static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct pin_mutex ranges_lock = {.rank = PIN_RANK_OUTER};
 
 /* A range is in one of these places, the first of which a hash of its pages gives. */
 #define PLACES 8
@@ -65,7 +65,7 @@ static struct range *find(struct pin_range pages)
 	uint64_t hash = (pages.start / PIN_PAGE) ^ (pages.end / PIN_PAGE << 20);
 	struct range *unused = NULL;
 
-	pin_assert_locked(&ranges_lock);
+	pin_assert_held(&ranges_lock);
 	hash *= 0x9e3779b97f4a7c15u;
 	hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15u >> 32;
 	for (unsigned i = 0; i < PLACES; i++) {
@@ -91,7 +91,7 @@ static void note_discarded(struct pin_range pages)
 {
 	struct pin_range *it = discarded;
 
-	pin_assert_locked(&ranges_lock);
+	pin_assert_held(&ranges_lock);
 	for (size_t i = 1; i < PIN_ARRAY_SIZE(discarded); i++)
 		if (gap(discarded[i], pages) < gap(*it, pages))
 			it = &discarded[i];

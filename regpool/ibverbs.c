@@ -176,7 +176,7 @@ void pin_ibverbs_find(void)
 	if (in_use && (!now || now == seen))
 		return;
 	PIN_SHIELDED;
-	pin_mutex_lock(&pin_loader_lock);
+	PIN_LOCKED(&pin_loader_lock);
 	for (size_t i = 0; i < n_copies; i++)
 		copy_at(i)->is_seen = false;
 	dl_iterate_phdr(look_at, NULL);
@@ -189,7 +189,6 @@ void pin_ibverbs_find(void)
 	if (first)
 		in_use = first;
 	seen = now;
-	pin_mutex_unlock(&pin_loader_lock);
 }
 
 static PIN_COLD const struct pin_ibverbs *load(void)

@@ -115,6 +115,26 @@ static struct pin_range choose_range(struct pin_access_set *set, struct pin_rang
 
 enum action { FOUND, IMPOSSIBLE, REGISTER, WAIT };
 
+/* What covers a range, or a new entry, for it or for a piece. */
+static enum action find_or_allocate(struct pin_access_set *set, struct pin_range wanted,
+				    struct pin_range piece, bool is_in_piece,
+				    struct pin_entry **entry)
+{
+	size_t most = pin_range_length(piece) * (is_in_piece ? 1 : MUCH_LARGER);
+
+	PIN_LOCKED(&set->lock);
+	*entry = pin_entries_find(set, wanted, most, NULL);
+	if (!*entry) {
+		piece = choose_range(set, wanted, piece, is_in_piece ? 0 : most);
+		*entry = pin_entry_allocate(set, piece, false);
+		return *entry ? REGISTER : IMPOSSIBLE;
+	}
+	if ((*entry)->state == PIN_ENTRY_BUSY)
+		return WAIT;
+	pin_entry_publish(set, *entry);
+	return FOUND;
+}
+
 /* Registers, if there is something to register. WAIT: another thread is registering *entry. */
 static enum action prepare(struct pin_access_set *set, const void *addr, size_t length,
 			   struct pin_entry **entry)
@@ -122,30 +142,15 @@ static enum action prepare(struct pin_access_set *set, const void *addr, size_t 
 	PIN_SHIELDED;
 	struct pin_range wanted = pin_range_of(addr, length), piece = wanted;
 	bool is_in_piece = pin_segments_find_piece(wanted, &piece);
-	size_t most = pin_range_length(piece) * (is_in_piece ? 1 : MUCH_LARGER);
-	enum action action = IMPOSSIBLE;
-	int error = ENOMEM;
+	enum action action = find_or_allocate(set, wanted, piece, is_in_piece, entry);
+	int error = action == IMPOSSIBLE ? ENOMEM : 0;
 
-	pthread_mutex_lock(&set->lock);
-	*entry = pin_entries_find(set, wanted, most, NULL);
-	if (*entry && (*entry)->state == PIN_ENTRY_BUSY)
-		action = WAIT;
-	else if (*entry) {
-		action = FOUND;
-		pin_entry_publish(set, *entry);
-	} else {
-		*entry = pin_entry_allocate(
-			set, choose_range(set, wanted, piece, is_in_piece ? 0 : most));
-		action = *entry ? REGISTER : IMPOSSIBLE;
-	}
-	pthread_mutex_unlock(&set->lock);
 	if (action == REGISTER)
 		error = register_entry(set, *entry, wanted, true);
-	if (action == IMPOSSIBLE || (action == REGISTER && error)) {
-		errno = error;
-		return IMPOSSIBLE;
-	}
-	return action;
+	if (!error)
+		return action;
+	errno = error;
+	return IMPOSSIBLE;
 }
 
 bool pin_keys_create(struct pin_access_set *set, const void *addr, size_t length)
@@ -194,20 +199,19 @@ bool pin_keys_covers(struct pin_access_set *set, struct pin_range range,
 	return false;
 }
 
+static struct pin_entry *allocate_ahead(struct pin_access_set *set, struct pin_range range)
+{
+	PIN_LOCKED(&set->lock);
+	if (pin_entries_find(set, range, SIZE_MAX, NULL))
+		return NULL;
+	set->spent -= (int64_t)share(set, range, true).paid;
+	return pin_entry_allocate(set, range, true);
+}
+
 int pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range)
 {
-	struct pin_entry *entry = NULL;
+	struct pin_entry *entry = allocate_ahead(set, range);
 
-	pthread_mutex_lock(&set->lock);
-	if (!pin_entries_find(set, range, SIZE_MAX, NULL)) {
-		set->spent -= (int64_t)share(set, range, true).paid;
-		entry = pin_entry_allocate(set, range);
-	}
-	if (entry) {
-		pin_region_of(set, entry)->is_ahead = true;
-		set->domain->adapter->ahead += entry->length;
-	}
-	pthread_mutex_unlock(&set->lock);
 	return entry ? register_entry(set, entry, range, false) : 0;
 }
 

@@ -280,9 +280,8 @@ static void find_listeners(void)
 		return;
 	PIN_SHIELDED;
 	do {
-		pin_mutex_lock(&pin_loader_lock);
+		PIN_LOCKED(&pin_loader_lock);
 		is_there = dl_iterate_phdr(find_library, NULL);
-		pin_mutex_unlock(&pin_loader_lock);
 	} while (is_there && add_found());
 	if (!is_there)
 		seen = now;

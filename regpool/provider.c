@@ -187,7 +187,7 @@ static void hook_objects(struct ibv_context *context)
 
 void pin_provider_hook(struct ibv_context *context)
 {
-	static pthread_mutex_t hook_lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct pin_mutex hook_lock = {.rank = PIN_RANK_OUTER};
 
 	PIN_LOCKED(&hook_lock);
 	hook_objects(context);

@@ -31,18 +31,6 @@ void pin_register_copy(struct pin_mr_copy *copy, const struct ibv_mr *mr)
 	memcpy(copy, mr, n);
 }
 
-/*
- * Pages that a registration makes resident are allocated on the memory node of the heap's span,
- * whichever thread registers them, unless it has set a policy itself, with set_mempolicy(2) or
- * numactl(8). Returns whether that policy is to be ended.
- */
-static bool enter_node(struct pin_range range)
-{
-	const struct pin_span *span = pin_span_find((void *)range.start, 1);
-
-	return pin_os_has_nodes() && pin_os_prefer_node(span ? span->node : 0);
-}
-
 static void warn_limit_reached(const struct pin_domain *domain)
 {
 	if (pin_budget_is_tight())
@@ -64,6 +52,7 @@ static void warn_limit_reached(const struct pin_domain *domain)
 struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
 				  struct pin_range range, int *error)
 {
+	const struct pin_span *span = pin_span_find((void *)range.start, 1);
 	struct ibv_pd *pd = atomic_load(&domain->pd);
 	size_t length = pin_range_length(range);
 	struct ibv_mr *mr;
@@ -87,7 +76,12 @@ struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
 		*error = EBUSY;
 		return NULL;
 	}
-	entered = enter_node(range);
+	/*
+	 * Pages that this makes resident are allocated on the memory node of the heap's span,
+	 * whichever thread registers them, unless it has set a policy itself, with
+	 * set_mempolicy(2) or numactl(8).
+	 */
+	entered = pin_os_has_nodes() && pin_os_prefer_node(span ? span->node : 0);
 	mr = pin_ibverbs_of(pd->context)
 		     ->reg_mr_iova2(pd, (void *)range.start, length, range.start, access);
 	*error = errno;

@@ -6,7 +6,7 @@
 #include "regpool/threads.h"
 
 /* Held for looks at the list only. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct pin_mutex lock = {.rank = PIN_RANK_OUTER};
 static struct pin_segment *_Atomic segments;
 
 void pin_segments_add(struct pin_segment *segment)

@@ -30,6 +30,11 @@ void pin_shield_end(const struct pin_shield *shield)
 	pthread_setcancelstate(shield->cancel_state, NULL);
 }
 
+void pin_unlock(struct pin_mutex *const *mutex)
+{
+	pin_mutex_unlock(*mutex);
+}
+
 /*
  * A thread that registers memory may be a real-time one, which leaves no time to others on the
  * processors it keeps for itself.

@@ -2,7 +2,7 @@
 /* The library's own threads, and what may interrupt the program's. */
 #pragma once
 
-#include "allocator/log.h"
+#include "allocator/mutex.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -28,23 +28,12 @@ struct pin_shield pin_shield_begin(void);
 void pin_shield_end(const struct pin_shield *shield);
 
 /* A declaration: locks a mutex to the end of the block. */
-#define PIN_LOCKED(mutex)             \
-	pthread_mutex_t *const locked \
-		__attribute__((cleanup(pin_unlock), unused)) = pin_lock(mutex)
+#define PIN_LOCKED(mutex)              \
+	struct pin_mutex *const locked \
+		__attribute__((cleanup(pin_unlock), unused)) = (pin_mutex_lock(mutex), mutex)
+void pin_unlock(struct pin_mutex *const *mutex);
 
-static inline pthread_mutex_t *pin_lock(pthread_mutex_t *mutex)
-{
-	pthread_mutex_lock(mutex);
-	return mutex;
-}
-
-static inline void pin_unlock(pthread_mutex_t *const *mutex)
-{
-	pthread_mutex_unlock(*mutex);
-}
-
-/* That the calling thread holds a mutex, or a rwlock for writing. As glibc knows. */
-#define pin_assert_locked(mutex)   PIN_ASSERT((mutex)->__data.__owner == gettid())
+/* That the calling thread holds a rwlock for writing. As glibc knows. */
 #define pin_assert_writing(rwlock) PIN_ASSERT((rwlock)->__data.__cur_writer == gettid())
 
 /* A declaration: shields the thread to the end of the block. Two system calls. */

@@ -30,7 +30,7 @@ struct pin_userpool {
 	 * Guards the following, and what is known of its pages. Not taken in a forked child: a
 	 * thread that the child does not have may hold it.
 	 */
-	pthread_mutex_t lock;
+	struct pin_mutex lock;
 	struct pin_segment *segments;
 	struct pin_fit uncut; /* runs that are in no slice */
 	size_t n_slices;
@@ -229,7 +229,6 @@ static void delete_pool(struct pin_userpool *pool)
 		pin_live_count(-(int64_t)pin_range_length(segment->range));
 		give_back(segment);
 	}
-	pthread_mutex_destroy(&pool->lock);
 	free(pool);
 }
 
@@ -247,7 +246,7 @@ int pin_userpool_create(const struct pin_userpool_options *options,
 		return -ENOMEM;
 	pool->options = *options;
 	pool->piece = piece_for(options->need.page_size);
-	pthread_mutex_init(&pool->lock, NULL);
+	pool->lock.rank = PIN_RANK_OUTER;
 	error = add_segment(pool, options->need);
 	if (error)
 		delete_pool(pool);

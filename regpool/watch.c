@@ -29,7 +29,7 @@ static _Atomic bool has_ended; /* messages cannot be read any more */
 static _Atomic int failure;    /* an errno value: why nothing is watched */
 static const char *_Atomic failed = "PINALLOC_WATCH"; /* what has returned it */
 
-static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct pin_mutex start_lock = {.rank = PIN_RANK_OUTER};
 static bool has_server; /* the last that is started */
 
 /*
@@ -48,12 +48,12 @@ struct turn {
 
 /* Of any thread, one at a time, and of the one that begins watches. */
 static struct {
-	pthread_mutex_t lock;
+	struct pin_mutex lock;
 	struct turn turn;
 	enum pin_watch_kind kind;
 	struct pin_range pages;
 	int result;
-} request = {.lock = PTHREAD_MUTEX_INITIALIZER, .turn = {ASKER}};
+} request = {.lock = {.rank = PIN_RANK_INNER}, .turn = {ASKER}};
 
 /* Of the reader, which sleeps in poll(), and the notifier, which sleeps on `todo`. */
 static struct {
@@ -362,7 +362,7 @@ void pin_watch_reset(void)
 {
 	atomic_store(&is_on, false);
 	atomic_store(&pin_watch_pending, false);
-	start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	start_lock.state = PIN_MUTEX_FREE;
 	for (unsigned kind = 0; owner && kind < PIN_WATCHES; kind++)
 		pin_watch_arrived[kind] = pin_watch_settled[kind] + 1;
 }

@@ -23,8 +23,10 @@ void look_at_entry(void);
 	 (type *)(void *)(table)->base + (i))
 #endif
 
+#include "allocator/mutex.h"
+
 /* Take a lock, which is a step. */
-int step_lock(pthread_mutex_t *lock);
+void step_lock(struct pin_mutex *lock);
 int step_wrlock(pthread_rwlock_t *lock);
 int step_rdlock(pthread_rwlock_t *lock);
 
@@ -48,7 +50,7 @@ int step_rdlock(pthread_rwlock_t *lock);
 	(before_step(), atomic_compare_exchange_weak_explicit( \
 				p, old, value, memory_order_seq_cst, memory_order_seq_cst))
 
-#define pthread_mutex_lock    step_lock
+#define pin_mutex_lock	      step_lock
 #define pthread_rwlock_wrlock step_wrlock
 #define pthread_rwlock_rdlock step_rdlock
 

@@ -18,7 +18,7 @@
 #include <sys/mman.h>
 
 /* The linker puts these in place of the library's (--wrap). */
-int __real_pthread_mutex_unlock(pthread_mutex_t *lock);
+void __real_pin_unlock(struct pin_mutex *const *lock);
 int __real_pthread_sigmask(int how, const sigset_t *set, sigset_t *old);
 
 static char *heap;
@@ -153,11 +153,11 @@ static void discard(int unused)
 	n_handled++;
 }
 
-int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock)
+void __wrap_pin_unlock(struct pin_mutex *const *lock)
 {
 	if (is_interrupted)
 		raise(SIGUSR1);
-	return __real_pthread_mutex_unlock(lock);
+	__real_pin_unlock(lock);
 }
 
 static void register_twice(char *p)

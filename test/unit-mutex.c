@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include "allocator/mutex.h"
+#include "regpool/domains.h"
 #include "test/asleep.h"
 #include "test/beside.h"
 #include "test/tap.h"
@@ -80,20 +81,62 @@ static void test_exclusion(void)
 	in_threads(THREADS, wait_often);
 	ok(n_done == (long)THREADS * ROUNDS, "it protects data that is not atomic");
 	ok(pin_mutex_trylock(&mutex), "it is unlocked in the end");
+	pin_mutex_unlock(&mutex);
 }
 
-static bool takes_higher(void)
+/* --- the order of locks --------------------------------------------------------------- */
+
+static struct pin_mutex first, second;
+static struct pin_domain domain = {.lock = PTHREAD_RWLOCK_INITIALIZER};
+
+static void take(struct pin_mutex *lock)
+{
+	if (lock->rank == PIN_RANK_DOMAIN)
+		pin_domain_lock(&domain, pthread_rwlock_rdlock);
+	else
+		pin_mutex_lock(lock);
+}
+
+static bool takes_both(void)
 {
 	const struct rlimit none = {0};
-	struct pin_mutex sites = {.rank = PIN_RANK_SITES}, map = {0};
 
 	setrlimit(RLIMIT_CORE, &none);
 	close(STDERR_FILENO);
-	pin_mutex_lock(&sites);
-	pin_mutex_lock(&map);
-	pin_mutex_unlock(&sites);
-	pin_mutex_lock(&sites);
+	take(&first);
+	take(&second);
 	return true;
+}
+
+static bool takes_again(void)
+{
+	takes_both();
+	pin_mutex_unlock(&first);
+	take(&first);
+	return true;
+}
+
+static bool has_second(void)
+{
+	takes_both();
+	pin_mutex_unlock(&second);
+	second.rank = first.rank;
+	pin_assert_held(&second);
+	return true;
+}
+
+static void test_order(void)
+{
+	unsigned wrong = 0;
+
+	for (first.rank = 0; first.rank <= PIN_RANK_DOMAIN; first.rank++)
+		for (second.rank = 0; second.rank <= PIN_RANK_DOMAIN; second.rank++)
+			wrong += in_child(takes_both) != (second.rank < first.rank);
+	ok(!wrong, "who holds a lock may wait for those of lower ranks only");
+	first.rank = PIN_RANK_DOMAIN - 1;
+	second.rank = PIN_RANK_MAP;
+	ok(!in_child(takes_again), "also after it has given back another one");
+	ok(!in_child(has_second), "another lock of a rank is not the one that is held");
 }
 
 int main(void)
@@ -101,6 +144,6 @@ int main(void)
 	alarm(60);
 	test_sleep();
 	test_exclusion();
-	ok(!in_child(takes_higher), "who holds a lock may not wait for one of a higher rank");
+	test_order();
 	return done_testing();
 }

@@ -15,7 +15,7 @@
 #include "test/spans.h"
 #include "test/steps.h"
 
-#undef pthread_mutex_lock
+#undef pin_mutex_lock
 #undef pthread_rwlock_wrlock
 #undef pthread_rwlock_rdlock
 
@@ -54,18 +54,26 @@ void before_step(void)
 }
 
 /* Only the other one finds what this thread has locked. */
-#define STEP(name, type, take, try)  \
-	int name(type *lock)         \
-	{                            \
-		before_step();       \
-		if (!try(lock))      \
-			return 0;    \
-		is_waiting = true;   \
-		return (take)(lock); \
+void step_lock(struct pin_mutex *lock)
+{
+	before_step();
+	if (pin_mutex_trylock(lock))
+		return;
+	is_waiting = true;
+	pin_mutex_lock(lock);
+}
+
+#define STEP(name, take, try)            \
+	int name(pthread_rwlock_t *lock) \
+	{                                \
+		before_step();           \
+		if (!try(lock))          \
+			return 0;        \
+		is_waiting = true;       \
+		return (take)(lock);     \
 	}
-STEP(step_lock, pthread_mutex_t, pthread_mutex_lock, pthread_mutex_trylock)
-STEP(step_wrlock, pthread_rwlock_t, pthread_rwlock_wrlock, pthread_rwlock_trywrlock)
-STEP(step_rdlock, pthread_rwlock_t, pthread_rwlock_rdlock, pthread_rwlock_tryrdlock)
+STEP(step_wrlock, pthread_rwlock_wrlock, pthread_rwlock_trywrlock)
+STEP(step_rdlock, pthread_rwlock_rdlock, pthread_rwlock_tryrdlock)
 
 void __wrap_pin_os_wait(_Atomic uint32_t *word, uint32_t seen)
 {

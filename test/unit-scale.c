@@ -17,7 +17,7 @@
 #include "test/tap.h"
 
 /* Here they are the real ones. */
-#undef pthread_mutex_lock
+#undef pin_mutex_lock
 #undef pthread_rwlock_wrlock
 #undef pthread_rwlock_rdlock
 
@@ -44,15 +44,15 @@ void before_step(void)
 	n_steps++;
 }
 
-#define LOCK(name, type, take)       \
-	int name(type *lock)         \
-	{                            \
-		n_steps++;           \
-		return (take)(lock); \
+#define LOCK(result, name, type, take) \
+	result name(type *lock)        \
+	{                              \
+		n_steps++;             \
+		return (take)(lock);   \
 	}
-LOCK(step_lock, pthread_mutex_t, pthread_mutex_lock)
-LOCK(step_wrlock, pthread_rwlock_t, pthread_rwlock_wrlock)
-LOCK(step_rdlock, pthread_rwlock_t, pthread_rwlock_rdlock)
+LOCK(void, step_lock, struct pin_mutex, pin_mutex_lock)
+LOCK(int, step_wrlock, pthread_rwlock_t, pthread_rwlock_wrlock)
+LOCK(int, step_rdlock, pthread_rwlock_t, pthread_rwlock_rdlock)
 
 static char *cell(size_t i)
 {
