@@ -255,16 +255,6 @@ static void register_segments(void)
 	}
 }
 
-/* Of the first set that was armed, a look counts as a request. */
-static void count_look(struct look *look)
-{
-	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
-		if (set->armed && set->is_first && !pin_access_set_is_in_use(set)) {
-			pin_access_set_count(set);
-			look->has_more = true;
-		}
-}
-
 /* What is more than there is room for is deregistered, as the program may need that. */
 static void give_back(struct pin_access_set *set)
 {
@@ -279,8 +269,12 @@ static void look_at_all(struct look *look)
 	uint64_t ahead = pin_state.ahead;
 	bool is_on = false;
 
-	count_look(look);
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));) {
+		/* Of the first set that was armed, a look counts as a request. */
+		if (set->armed && set->is_first && !pin_access_set_is_in_use(set)) {
+			pin_access_set_count(set);
+			look->has_more = true;
+		}
 		pin_domain_lock(set->domain, pthread_rwlock_rdlock);
 		pin_entries_deregister_withdrawn(set);
 		pin_domain_unlock(set->domain);

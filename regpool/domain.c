@@ -43,7 +43,7 @@ size_t pin_domain_withdraw(struct pin_range pages, bool are_replaced)
 		n_bytes = pin_granules_mark_replaced(pages.start, pin_range_length(pages));
 	/* Of what was marked before, too: nothing may be found there. */
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
-		pin_entries_withdraw(set, pin_range_granules(pages), NULL);
+		pin_entries_withdraw(set, pin_range_granules(pages), PIN_WITHDRAWN);
 	return n_bytes;
 }
 

@@ -126,19 +126,19 @@ static void unlink_entry(struct pin_access_set *set, struct pin_entry *entry)
 struct pin_walk pin_entries_walk(struct pin_access_set *set, struct pin_range range)
 {
 	pin_assert_held(&set->lock);
-	return (struct pin_walk){range, 1, {set->furthest}, {FIRST_BIT}};
+	return (struct pin_walk){range, NULL, 1, {set->furthest}, {FIRST_BIT}};
 }
 
-struct pin_entry *pin_entries_next(struct pin_access_set *set, struct pin_walk *walk)
+bool pin_entries_next(struct pin_access_set *set, struct pin_walk *walk)
 {
 	while (walk->n) {
 		uint32_t number = walk->todo[--walk->n];
 		unsigned bit = walk->bit[walk->n];
-		struct pin_entry *entry = &set->entries[number];
 
+		walk->entry = &set->entries[number];
 		/* None below it reaches further, or starts before what its higher bits say. */
 		if (end_of(set, number) <= walk->range.start ||
-		    PIN_ALIGN_DOWN(entry->start, (uintptr_t)2 << bit) >= walk->range.end)
+		    PIN_ALIGN_DOWN(walk->entry->start, (uintptr_t)2 << bit) >= walk->range.end)
 			continue;
 		PIN_ASSERT(walk->n + 2 <= PIN_ARRAY_SIZE(walk->todo));
 		for (int side = 2; side--;) {
@@ -146,24 +146,23 @@ struct pin_entry *pin_entries_next(struct pin_access_set *set, struct pin_walk *
 			walk->todo[walk->n] = set->regions[number].below.at[side];
 			walk->n += walk->todo[walk->n] > 0;
 		}
-		if (entry->start < walk->range.end)
-			return entry;
+		if (walk->entry->start < walk->range.end)
+			return true;
 	}
-	return NULL;
+	return false;
 }
 
 struct pin_entry *pin_entries_find(struct pin_access_set *set, struct pin_range range,
 				   size_t most, const struct pin_entry *but)
 {
-	struct pin_walk walk = pin_entries_walk(set, range);
-	struct pin_entry *entry, *busy = NULL;
+	struct pin_entry *busy = NULL;
 
-	while ((entry = pin_entries_next(set, &walk)))
-		if (entry != but && pin_range_has(pin_entry_range(entry), range) &&
-		    !pin_region_of(set, entry)->is_stale) {
-			if (entry->state & PIN_ENTRY_READY)
-				return entry;
-			busy = entry->length <= most ? entry : busy;
+	for (struct pin_walk at = pin_entries_walk(set, range); pin_entries_next(set, &at);)
+		if (at.entry != but && pin_range_has(pin_entry_range(at.entry), range) &&
+		    !pin_region_of(set, at.entry)->hidden) {
+			if (at.entry->state & PIN_ENTRY_READY)
+				return at.entry;
+			busy = at.entry->length <= most ? at.entry : busy;
 		}
 	return busy;
 }
@@ -275,7 +274,7 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 		return NULL;
 	entry = &set->entries[number];
 	move(set, number, PIN_OTHERS);
-	set->regions[number].is_stale = false;
+	set->regions[number].hidden = PIN_NOT_HIDDEN;
 	set->regions[number].is_ahead = is_ahead;
 	set->domain->adapter->ahead += is_ahead ? pin_range_length(range) : 0;
 	set_range(set, entry, range);
@@ -321,7 +320,7 @@ void pin_entries_note_error(const struct pin_adapter *adapter, int error)
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
 		if (set->domain->adapter == adapter) {
 			set->n_needed = PIN_IN_USE - 1;
-			pin_entries_withdraw(set, all, NULL);
+			pin_entries_withdraw(set, all, PIN_ORPHANED);
 		}
 }
 
@@ -339,7 +338,7 @@ void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t
 	}
 	set_state_and_wake(entry, state);
 	move(set, number_of(set, entry), stays ? PIN_LEAVING : PIN_UNUSED);
-	if (state && !region->is_stale)
+	if (state && !region->hidden)
 		pin_entry_publish(set, entry);
 }
 
@@ -372,7 +371,7 @@ static struct pin_entry *claim_leaving(struct pin_access_set *set, unsigned *lef
 		if (entry->state & PIN_ENTRY_HELD)
 			move(set, number, PIN_OTHERS);
 		/* Several have a part of it each, but none has all. */
-		else if (entry->state && !set->regions[number].is_stale &&
+		else if (entry->state && !set->regions[number].hidden &&
 			 !pin_entries_find(set, range, 0, entry))
 			pin_entry_publish(set, entry);
 		else if (entry->state && claim(set, entry))
@@ -403,17 +402,19 @@ bool pin_entry_is_idle(struct pin_access_set *set, struct pin_entry *entry)
 	       !pin_entry_has_users(set, entry, 1);
 }
 
+static bool lock_and_claim(struct pin_access_set *set, struct pin_entry *entry)
+{
+	PIN_LOCKED(&set->lock);
+	return claim(set, entry);
+}
+
 size_t pin_entry_evict(struct pin_access_set *set, struct pin_entry *entry)
 {
 	PIN_SHIELDED;
 	size_t n_bytes = entry->length;
-	bool claimed;
+	bool is_claimed = lock_and_claim(set, entry);
 
-	{
-		PIN_LOCKED(&set->lock);
-		claimed = claim(set, entry);
-	}
-	return claimed && deregister_entry(set, entry, PIN_ENTRY_READY) ? n_bytes : 0;
+	return is_claimed && deregister_entry(set, entry, PIN_ENTRY_READY) ? n_bytes : 0;
 }
 
 bool pin_entries_in_use(struct pin_access_set *set)
@@ -425,20 +426,27 @@ bool pin_entries_in_use(struct pin_access_set *set)
 }
 
 void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range,
-			  const struct pin_entry *kept)
+			  enum pin_hidden why)
 {
-	struct pin_entry *entry;
-	struct pin_walk walk;
+	PIN_LOCKED(&set->lock);
+	for (struct pin_walk at = pin_entries_walk(set, range); pin_entries_next(set, &at);) {
+		pin_region_of(set, at.entry)->hidden = why;
+		unpublish_entry(set, at.entry);
+	}
+}
+
+void pin_entries_supersede(struct pin_access_set *set, const struct pin_entry *by)
+{
+	struct pin_range range = pin_entry_range(by);
 
 	PIN_LOCKED(&set->lock);
-	walk = pin_entries_walk(set, range);
-	while ((entry = pin_entries_next(set, &walk))) {
-		struct pin_range common = pin_range_common(range, pin_entry_range(entry));
+	for (struct pin_walk at = pin_entries_walk(set, range); pin_entries_next(set, &at);) {
+		struct pin_range common = pin_range_common(range, pin_entry_range(at.entry));
 
-		if (!kept || (entry != kept && pin_range_length(common) > entry->length / 4 &&
-			      pin_entry_is_idle(set, entry))) {
-			pin_region_of(set, entry)->is_stale = true;
-			unpublish_entry(set, entry);
+		if (at.entry != by && pin_range_length(common) > at.entry->length / 4 &&
+		    pin_entry_is_idle(set, at.entry)) {
+			pin_region_of(set, at.entry)->hidden = PIN_SUPERSEDED;
+			unpublish_entry(set, at.entry);
 		}
 	}
 }

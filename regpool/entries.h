@@ -54,6 +54,12 @@ struct pin_entry {
 #define PIN_USERS_ENTRIES 16
 typedef _Atomic uint32_t pin_users[PIN_LANES][PIN_USERS_ENTRIES];
 
+/*
+ * Why no look-up finds one that is registered, or is to be, for good: another is found instead,
+ * and this one was idle; its pages were replaced, or may have been; or its adapter is gone.
+ */
+enum pin_hidden { PIN_NOT_HIDDEN, PIN_SUPERSEDED, PIN_WITHDRAWN, PIN_ORPHANED };
+
 /* All else of it. */
 struct pin_region {
 	struct ibv_mr *mr;	  /* the real memory region */
@@ -63,7 +69,7 @@ struct pin_region {
 	_Atomic bool is_ahead;	  /* no request has waited for it */
 	/* Guarded by the set's lock: */
 	uint32_t before, after; /* in its list: numbers */
-	bool is_stale; /* not found: no adapter, pages replaced, or another is found instead */
+	enum pin_hidden hidden;
 	struct pin_sides {
 		uint32_t at[2]; /* numbers, or 0 */
 	} below;		/* in the tree of entries.c */
@@ -134,7 +140,7 @@ void pin_entry_narrow(struct pin_access_set *set, struct pin_entry *entry,
 		      struct pin_range range);
 
 /*
- * Gives a BUSY entry of this thread a state: with READY look-ups find it, unless it is stale;
+ * Gives a BUSY entry of this thread a state: with READY look-ups find it, unless it is hidden;
  * with 0 it is free.
  */
 void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t state);
@@ -145,6 +151,7 @@ void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t
  */
 struct pin_walk {
 	struct pin_range range;
+	struct pin_entry *entry; /* the one it has come to */
 	/*
 	 * Entries to look at, and the bit of an address that divides those below. Only entries
 	 * with different pages have two sides below that are not empty: one for each bit.
@@ -155,8 +162,8 @@ struct pin_walk {
 };
 struct pin_walk pin_entries_walk(struct pin_access_set *set, struct pin_range range);
 
-/* The next entry; NULL at the end. */
-struct pin_entry *pin_entries_next(struct pin_access_set *set, struct pin_walk *walk);
+/* Goes to the next entry, or the first. Returns whether there is one. */
+bool pin_entries_next(struct pin_access_set *set, struct pin_walk *walk);
 
 /*
  * An entry, but this one, that has the range and is READY. Or one that is BUSY in another
@@ -182,12 +189,17 @@ size_t pin_entry_evict(struct pin_access_set *set, struct pin_entry *entry);
 void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry);
 
 /*
- * The program has replaced pages: memory regions that overlap the range serve no more requests.
- * With `kept`, which has all of the range, the others serve none that are idle and have more
- * than a quarter of their bytes in it.
+ * Memory regions that overlap the range serve no more requests: they are hidden for good, and
+ * so are those that are being registered.
  */
 void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range,
-			  const struct pin_entry *kept);
+			  enum pin_hidden why);
+
+/*
+ * An entry was published: those that are idle, and have more than a quarter of their bytes in
+ * its range, serve no more requests.
+ */
+void pin_entries_supersede(struct pin_access_set *set, const struct pin_entry *by);
 
 /*
  * A call for this adapter has returned this errno value, or 0. EIO says that the adapter is

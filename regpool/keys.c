@@ -80,7 +80,7 @@ static int register_entry(struct pin_access_set *set, struct pin_entry *entry,
 	pin_entry_end(set, entry, PIN_ENTRY_READY);
 	if (!may_evict) {
 		atomic_fetch_add(&pin_state.ahead, 1);
-		pin_entries_withdraw(set, range, entry);
+		pin_entries_supersede(set, entry);
 	}
 	pin_entries_deregister_withdrawn(set);
 	return 0;
@@ -94,18 +94,18 @@ static int register_entry(struct pin_access_set *set, struct pin_entry *entry,
 static struct pin_range choose_range(struct pin_access_set *set, struct pin_range wanted,
 				     struct pin_range range, size_t most)
 {
-	struct pin_walk walk = pin_entries_walk(set, wanted);
-	struct pin_entry *entry;
+	struct pin_walk at = pin_entries_walk(set, wanted);
 	int64_t more;
 
-	while (most && (entry = pin_entries_next(set, &walk)))
-		if (entry->length <= most && pin_entry_is_idle(set, entry) &&
-		    !pin_region_of(set, entry)->is_stale) {
-			struct pin_range idle = pin_entry_range(entry);
+	while (most && pin_entries_next(set, &at)) {
+		struct pin_range idle = pin_entry_range(at.entry);
 
+		if (pin_range_length(idle) <= most && pin_entry_is_idle(set, at.entry) &&
+		    !pin_region_of(set, at.entry)->hidden) {
 			range.start = idle.start < range.start ? idle.start : range.start;
 			range.end = idle.end > range.end ? idle.end : range.end;
 		}
+	}
 	more = (int64_t)(pin_range_length(range) - AWAITED * pin_range_length(wanted));
 	if (most && pin_range_length(range) > pin_range_length(wanted) &&
 	    !pin_allowance_left(set, more))
@@ -172,16 +172,14 @@ bool pin_keys_create(struct pin_access_set *set, const void *addr, size_t length
 /* Adds up the shares of memory regions in a range. Caller holds the set's lock. */
 static struct pin_shares share(struct pin_access_set *set, struct pin_range range, bool is_paid)
 {
-	struct pin_walk walk = pin_entries_walk(set, range);
 	struct pin_shares shares = {0, 0, 0};
-	struct pin_entry *entry;
 
-	while ((entry = pin_entries_next(set, &walk))) {
-		struct pin_region *region = pin_region_of(set, entry);
-		bool is_idle = pin_entry_is_idle(set, entry);
+	for (struct pin_walk at = pin_entries_walk(set, range); pin_entries_next(set, &at);) {
+		struct pin_region *region = pin_region_of(set, at.entry);
+		bool is_idle = pin_entry_is_idle(set, at.entry);
 
 		*(is_idle ? &shares.idle : &shares.used) += pin_range_length(
-			pin_range_common(range, pin_entry_range(entry)));
+			pin_range_common(range, pin_entry_range(at.entry)));
 		shares.paid += is_idle ? (size_t)region->pays * PIN_PAGE : 0;
 		if (is_paid)
 			region->pays = 0;
