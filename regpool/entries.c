@@ -126,7 +126,7 @@ static void unlink_entry(struct pin_access_set *set, struct pin_entry *entry)
 struct pin_walk pin_entries_walk(struct pin_access_set *set, struct pin_range range)
 {
 	pin_assert_held(&set->lock);
-	return (struct pin_walk){range, NULL, 1, {set->furthest}, {FIRST_BIT}};
+	return (struct pin_walk){range, NULL, {0, 0}, 1, {set->furthest}, {FIRST_BIT}};
 }
 
 bool pin_entries_next(struct pin_access_set *set, struct pin_walk *walk)
@@ -136,9 +136,10 @@ bool pin_entries_next(struct pin_access_set *set, struct pin_walk *walk)
 		unsigned bit = walk->bit[walk->n];
 
 		walk->entry = &set->entries[number];
+		walk->its = pin_entry_range(walk->entry);
 		/* None below it reaches further, or starts before what its higher bits say. */
-		if (end_of(set, number) <= walk->range.start ||
-		    PIN_ALIGN_DOWN(walk->entry->start, (uintptr_t)2 << bit) >= walk->range.end)
+		if (walk->its.end <= walk->range.start ||
+		    PIN_ALIGN_DOWN(walk->its.start, (uintptr_t)2 << bit) >= walk->range.end)
 			continue;
 		PIN_ASSERT(walk->n + 2 <= PIN_ARRAY_SIZE(walk->todo));
 		for (int side = 2; side--;) {
@@ -146,7 +147,7 @@ bool pin_entries_next(struct pin_access_set *set, struct pin_walk *walk)
 			walk->todo[walk->n] = set->regions[number].below.at[side];
 			walk->n += walk->todo[walk->n] > 0;
 		}
-		if (walk->entry->start < walk->range.end)
+		if (walk->its.start < walk->range.end)
 			return true;
 	}
 	return false;
@@ -158,7 +159,7 @@ struct pin_entry *pin_entries_find(struct pin_access_set *set, struct pin_range 
 	struct pin_entry *busy = NULL;
 
 	for (struct pin_walk at = pin_entries_walk(set, range); pin_entries_next(set, &at);)
-		if (at.entry != but && pin_range_has(pin_entry_range(at.entry), range) &&
+		if (at.entry != but && pin_range_has(at.its, range) &&
 		    !pin_region_of(set, at.entry)->hidden) {
 			if (at.entry->state & PIN_ENTRY_READY)
 				return at.entry;
@@ -441,7 +442,7 @@ void pin_entries_supersede(struct pin_access_set *set, const struct pin_entry *b
 
 	PIN_LOCKED(&set->lock);
 	for (struct pin_walk at = pin_entries_walk(set, range); pin_entries_next(set, &at);) {
-		struct pin_range common = pin_range_common(range, pin_entry_range(at.entry));
+		struct pin_range common = pin_range_common(range, at.its);
 
 		if (at.entry != by && pin_range_length(common) > at.entry->length / 4 &&
 		    pin_entry_is_idle(set, at.entry)) {

@@ -151,7 +151,8 @@ void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t
  */
 struct pin_walk {
 	struct pin_range range;
-	struct pin_entry *entry; /* the one it has come to */
+	struct pin_entry *entry; /* the one it has come to, and its range */
+	struct pin_range its;
 	/*
 	 * Entries to look at, and the bit of an address that divides those below. Only entries
 	 * with different pages have two sides below that are not empty: one for each bit.

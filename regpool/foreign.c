@@ -207,7 +207,7 @@ static void begin_in_reserve(struct pin_foreign *it, const void *addr, size_t le
 {
 	bool is_on = pin_watch_start(), is_heap = pin_span_find(addr, length);
 
-	if (is_on && is_heap && !pin_granules_any(pin_range_of(addr, length), PIN_IS_REPLACED))
+	if (is_on && is_heap && !pin_granules_any(it->range, PIN_IS_REPLACED))
 		it->how = PIN_WATCHED;
 	else if (is_on || !is_heap || pin_options.watch == PIN_WATCH_STRICT)
 		it->how = PIN_INVALIDATED;

@@ -97,15 +97,12 @@ static struct pin_range choose_range(struct pin_access_set *set, struct pin_rang
 	struct pin_walk at = pin_entries_walk(set, wanted);
 	int64_t more;
 
-	while (most && pin_entries_next(set, &at)) {
-		struct pin_range idle = pin_entry_range(at.entry);
-
-		if (pin_range_length(idle) <= most && pin_entry_is_idle(set, at.entry) &&
+	while (most && pin_entries_next(set, &at))
+		if (at.entry->length <= most && pin_entry_is_idle(set, at.entry) &&
 		    !pin_region_of(set, at.entry)->hidden) {
-			range.start = idle.start < range.start ? idle.start : range.start;
-			range.end = idle.end > range.end ? idle.end : range.end;
+			range.start = at.its.start < range.start ? at.its.start : range.start;
+			range.end = at.its.end > range.end ? at.its.end : range.end;
 		}
-	}
 	more = (int64_t)(pin_range_length(range) - AWAITED * pin_range_length(wanted));
 	if (most && pin_range_length(range) > pin_range_length(wanted) &&
 	    !pin_allowance_left(set, more))
@@ -178,8 +175,8 @@ static struct pin_shares share(struct pin_access_set *set, struct pin_range rang
 		struct pin_region *region = pin_region_of(set, at.entry);
 		bool is_idle = pin_entry_is_idle(set, at.entry);
 
-		*(is_idle ? &shares.idle : &shares.used) += pin_range_length(
-			pin_range_common(range, pin_entry_range(at.entry)));
+		*(is_idle ? &shares.idle
+			  : &shares.used) += pin_range_length(pin_range_common(range, at.its));
 		shares.paid += is_idle ? (size_t)region->pays * PIN_PAGE : 0;
 		if (is_paid)
 			region->pays = 0;
