@@ -11,7 +11,6 @@
 
 #include <linux/close_range.h>
 #include <poll.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
