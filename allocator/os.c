@@ -21,7 +21,6 @@
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/uio.h>
-#include <time.h>
 
 /*
  * Not MAP_NORESERVE: what becomes writable is then charged as vm.overcommit_memory says, so
@@ -364,11 +363,11 @@ void pin_os_wake_one(_Atomic uint32_t *word)
 	pin_result(syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0));
 }
 
-uint64_t pin_os_now_ns(void)
+uint64_t pin_os_time_ns(clockid_t clock)
 {
-	struct timespec now;
+	struct timespec now = {0};
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
+	clock_gettime(clock, &now);
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 

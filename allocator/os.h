@@ -11,6 +11,7 @@
 #include "allocator/base.h"
 
 #include <stdatomic.h>
+#include <time.h>
 
 /*
  * Excludes the library's static variables from transparent huge pages. Most are tables of
@@ -161,8 +162,9 @@ void pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
 void pin_os_wake(_Atomic uint32_t *word);
 void pin_os_wake_one(_Atomic uint32_t *word);
 
-/* The time of CLOCK_MONOTONIC in nanoseconds. */
-uint64_t pin_os_now_ns(void);
+/* The time of a clock in nanoseconds, and of the one that never goes back. */
+uint64_t pin_os_time_ns(clockid_t clock);
+#define pin_os_now_ns() pin_os_time_ns(CLOCK_MONOTONIC)
 
 /* Sleeps for `ms` milliseconds, or until a signal handler has run. */
 void pin_os_sleep_ms(uint64_t ms);

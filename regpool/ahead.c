@@ -23,7 +23,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 /* Pauses between looks. After the last one the thread sleeps until something happens. */
 #define FIRST_PAUSE_MS 4
@@ -143,13 +142,7 @@ struct look {
 static uint64_t registering_ns; /* processor time that it has taken */
 
 /* Other threads and processes may have the processors meanwhile. */
-static uint64_t used_ns(void)
-{
-	struct timespec used;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-	return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
-}
+#define used_ns() pin_os_time_ns(CLOCK_THREAD_CPUTIME_ID)
 
 /*
  * A domain without a PD is not armed.

@@ -22,7 +22,7 @@
 #define HOUR_NS 3600000000000ull
 
 /* The linker puts these in front of the library's own. */
-uint64_t __real_pin_os_now_ns(void);
+uint64_t __real_pin_os_time_ns(clockid_t clock);
 void __real_pin_os_sleep_ms(uint64_t ms);
 void __real_pin_os_wait(_Atomic uint32_t *word, uint32_t seen);
 void __real_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
@@ -34,9 +34,10 @@ static _Atomic uint64_t pauses_ms;    /* bits of all such times, which are power
 static _Atomic bool ends, has_ended;
 static _Atomic unsigned n_waits;
 
-uint64_t __wrap_pin_os_now_ns(void)
+uint64_t __wrap_pin_os_time_ns(clockid_t clock)
 {
-	return stands_at_ns ? stands_at_ns : __real_pin_os_now_ns();
+	return stands_at_ns && clock == CLOCK_MONOTONIC ? stands_at_ns
+							: __real_pin_os_time_ns(clock);
 }
 
 void __wrap_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms)
@@ -108,7 +109,7 @@ static void let_an_hour_pass(char *p, size_t n, bool is_on)
 {
 	static uint64_t hours;
 
-	stands_at_ns = __real_pin_os_now_ns() + ++hours * HOUR_NS;
+	stands_at_ns = __real_pin_os_time_ns(CLOCK_MONOTONIC) + ++hours * HOUR_NS;
 	let_it_finish(p, 0, true);
 }
 
@@ -178,7 +179,7 @@ static void set_able(char *p, size_t n, bool is_on)
 
 static void set_clock(char *p, size_t n, bool is_on)
 {
-	stands_at_ns = is_on ? __real_pin_os_now_ns() + HOUR_NS : 0;
+	stands_at_ns = is_on ? __real_pin_os_time_ns(CLOCK_MONOTONIC) + HOUR_NS : 0;
 }
 
 static void change(char *p, size_t n, bool is_on)

@@ -50,9 +50,10 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 	return error;
 }
 
-uint64_t __wrap_pin_os_now_ns(void)
+uint64_t __real_pin_os_time_ns(clockid_t clock);
+uint64_t __wrap_pin_os_time_ns(clockid_t clock)
 {
-	return now;
+	return clock == CLOCK_MONOTONIC ? now : __real_pin_os_time_ns(clock);
 }
 
 int __real_pin_os_write_memory(char *to, const void *from, size_t n_bytes);

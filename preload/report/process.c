@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 PIN_WRITTEN_FIRST static struct {
@@ -82,18 +81,10 @@ static void find_leader(void)
 	}
 }
 
-static uint64_t now_of(clockid_t clock)
-{
-	struct timespec now = {0};
-
-	clock_gettime(clock, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 static void take_time(void)
 {
 	began.ns = pin_os_now_ns();
-	began.time = now_of(CLOCK_REALTIME);
+	began.time = pin_os_time_ns(CLOCK_REALTIME);
 	began.ticks = pin_report_wanted ? pin_running_field(getpid(), PIN_RUNNING_SINCE) : 0;
 }
 
@@ -132,7 +123,7 @@ bool pin_process_is_ours(void)
 
 struct pin_report_claim pin_process_claim(void)
 {
-	uint64_t at = now_of(CLOCK_REALTIME), now = now_of(CLOCK_BOOTTIME);
+	uint64_t at = pin_os_time_ns(CLOCK_REALTIME), now = pin_os_time_ns(CLOCK_BOOTTIME);
 	uint64_t ticks = began.family ? began.family : began.ticks;
 	uint64_t age = (ticks + 1) * TICK_NS;
 
