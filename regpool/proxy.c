@@ -21,18 +21,10 @@ static _Atomic uint32_t n_ever_used = 1;
  */
 static struct free_list {
 	_Atomic uint64_t head;
+	_Atomic unsigned after; /* how far on the lane is whose list served this one last */
 } PIN_LANE_ALIGNED free_lists[PIN_LANES];
 
 #define COUNT_UNIT ((uint64_t)1 << 32)
-
-/*
- * A bit for each lane whose list may have some. Who frees one sets it, if it is clear; who
- * finds the list empty clears it and looks again, so one of the two sees the other.
- */
-static _Atomic uint64_t filled_lanes;
-
-#define LANE(i) ((uint64_t)1 << (i))
-_Static_assert(PIN_LANES == 64, "filled_lanes has a bit for each");
 
 /* The next value of a head when `first` (a number, or 0) becomes the first. */
 static uint64_t head_after(uint64_t head, uint32_t first)
@@ -67,20 +59,15 @@ static struct pin_proxy *pop_free(struct free_list *list)
 static PIN_COLD struct pin_proxy *pop_from_other_lanes(unsigned lane)
 {
 	struct pin_proxy *proxy;
-	uint64_t filled;
+	unsigned first = free_lists[lane].after, i = first;
 
-	while ((filled = atomic_load(&filled_lanes))) {
-		uint64_t above = filled >> lane << lane;
-		int i = __builtin_ctzll(above ? above : filled);
-
-		proxy = pop_free(&free_lists[i]);
-		if (proxy)
-			return proxy;
-		atomic_fetch_and(&filled_lanes, ~LANE(i));
-		if ((uint32_t)atomic_load(&free_lists[i].head))
-			atomic_fetch_or(&filled_lanes, LANE(i));
-	}
-	return NULL;
+	do
+		proxy = pop_free(&free_lists[(lane + i) % PIN_LANES]);
+	while (!proxy && (i = (i + 1) % PIN_LANES) != first);
+	/* Writes only a changed value: all others look at this cache line. */
+	if (i != first)
+		atomic_store_explicit(&free_lists[lane].after, i, memory_order_relaxed);
+	return proxy;
 }
 
 static struct pin_proxy *allocate_unused(void)
@@ -108,15 +95,12 @@ struct pin_proxy *pin_proxy_new(void)
 void pin_proxy_free(struct pin_proxy *proxy)
 {
 	uint32_t number = (uint32_t)(proxy - proxy_at(0));
-	unsigned lane = pin_lane();
-	struct free_list *list = &free_lists[lane];
+	struct free_list *list = &free_lists[pin_lane()];
 	uint64_t head = atomic_load(&list->head);
 
 	do {
 		atomic_store_explicit(&proxy->next, (uint32_t)head, memory_order_relaxed);
 	} while (!atomic_compare_exchange_weak(&list->head, &head, head_after(head, number)));
-	if (PIN_UNLIKELY(!(atomic_load(&filled_lanes) & LANE(lane))))
-		atomic_fetch_or(&filled_lanes, LANE(lane));
 }
 
 struct pin_proxy *pin_proxy_of(const struct ibv_mr *mr)
