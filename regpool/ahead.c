@@ -115,16 +115,6 @@ void pin_cells_visit(struct pin_range part, size_t size,
 
 /* --- looks ------------------------------------------------------------------------- */
 
-/* One look at the whole heap. */
-struct look {
-	bool is_quiet;	/* no page became resident for QUIET_NS before it */
-	bool has_more;	/* something was registered, or a set is not known to be in use yet */
-	size_t n_new;	/* granules newly seen to be resident */
-	size_t cell;	/* size of cells */
-	bool mends;	/* registers blocks that cross borders of memory regions, and parts */
-	uintptr_t gaps; /* a sum of the addresses of such that it leaves, or 0 */
-};
-
 /* What could not be pinned is tried again. */
 #define RETRY_NS 16000000000ull
 
@@ -203,8 +193,8 @@ static bool is_one(struct pin_range cell, struct pin_shares shares)
  * another one do once no more of it becomes resident: down to granules, and further beside what
  * is registered.
  */
-static void register_cell(struct look *look, struct pin_access_set *set, struct pin_range cell,
-			  bool is_part)
+static void register_cell(struct pin_look *look, struct pin_access_set *set,
+			  struct pin_range cell, bool is_part)
 {
 	size_t length = pin_range_length(cell);
 	struct pin_shares shares;
@@ -257,7 +247,7 @@ static void give_back(struct pin_access_set *set)
 			pin_entry_evict(set, &set->entries[i]);
 }
 
-static void look_at_all(struct look *look)
+static void look_at_all(struct pin_look *look)
 {
 	uint64_t ahead = pin_state.ahead;
 	bool is_on = false;
@@ -288,37 +278,46 @@ static void look_at_all(struct look *look)
 	look->has_more |= pin_state.ahead != ahead;
 }
 
+struct pin_pace pin_pace_after(struct pin_pace pace, const struct pin_look *look, uint64_t now)
+{
+	pace.new_at = look->n_new ? now : pace.new_at;
+	pace.gaps_at = pace.gaps && !pace.mends ? pace.gaps_at : look->at;
+	pace.same_at = look->gaps == pace.gaps ? pace.same_at : look->at;
+	pace.gaps = look->gaps;
+	pace.mends = pace.gaps && (look->at - pace.same_at >= SAME_NS ||
+				   look->at - pace.gaps_at >= LONGEST_NS);
+	if (!look->is_quiet || look->n_new || look->has_more || pace.mends)
+		pace.pause_ms = FIRST_PAUSE_MS;
+	else if (pace.gaps)
+		pace.pause_ms = LAST_PAUSE_MS / 8;
+	else
+		pace.pause_ms = 2 * pace.pause_ms <= LAST_PAUSE_MS ? 2 * pace.pause_ms
+								   : UINT64_MAX;
+	return pace;
+}
+
 static void *run_ahead(void *unused)
 {
-	uint64_t pause = FIRST_PAUSE_MS, least, new_at = 0, retried_at = 0, gaps_at = 0,
-		 same_at = 0;
-	uintptr_t gaps = 0;
-	bool mends = false;
+	struct pin_pace pace = {.pause_ms = FIRST_PAUSE_MS};
+	uint64_t least, retried_at = 0;
 
 	for (uint32_t seen = 0, now = 0;; seen = now) {
-		uint64_t began = used_ns(), registering = registering_ns,
-			 time = pin_os_now_ns();
-		struct look look = {.is_quiet = time - new_at >= QUIET_NS, .mends = mends};
+		uint64_t began = used_ns(), registering = registering_ns, at = pin_os_now_ns();
+		struct pin_look look = {.at = at,
+					.is_quiet = at - pace.new_at >= QUIET_NS,
+					.mends = pace.mends};
 
 		now = pin_state_changes();
 		look_at_all(&look);
-		new_at = look.n_new ? pin_os_now_ns() : new_at;
-		gaps_at = gaps && !mends ? gaps_at : time;
-		same_at = look.gaps == gaps ? same_at : time;
-		gaps = look.gaps;
-		mends = gaps && (time - same_at >= SAME_NS || time - gaps_at >= LONGEST_NS);
+		look.has_more |= now != seen;
+		pace = pin_pace_after(pace, &look, pin_os_now_ns());
 		registering = registering_ns - registering;
 		least = (used_ns() - began - registering) * TIMES_LOOKING / 1000000;
 		least += registering * TIMES_REGISTERING / 1000000 + FIRST_PAUSE_MS;
 		pin_os_sleep_ms(least < LAST_PAUSE_MS ? least : LAST_PAUSE_MS);
-		if (now != seen || !look.is_quiet || look.n_new || look.has_more || mends)
-			pause = FIRST_PAUSE_MS;
-		else if (gaps)
-			pause = LAST_PAUSE_MS / 8;
-		else
-			pause = 2 * pause <= LAST_PAUSE_MS ? 2 * pause : UINT64_MAX;
-		pin_state_await_change(now, pause);
-		if (pause >= LAST_PAUSE_MS || pin_os_now_ns() - retried_at >= RETRY_NS) {
+		pin_state_await_change(now, pace.pause_ms);
+		if (pace.pause_ms >= LAST_PAUSE_MS ||
+		    pin_os_now_ns() - retried_at >= RETRY_NS) {
 			pin_granules_forget(PIN_IS_UNPINNABLE);
 			retried_at = pin_os_now_ns();
 		}

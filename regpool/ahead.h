@@ -37,6 +37,29 @@ size_t pin_cells_size(size_t limit);
 void pin_cells_visit(struct pin_range part, size_t size,
 		     void (*visit)(struct pin_range cell, void *arg), void *arg);
 
+/* One look at the whole heap. */
+struct pin_look {
+	uint64_t at;	/* when it began: nanoseconds */
+	bool is_quiet;	/* no page became resident for a while before it */
+	bool mends;	/* registers blocks that cross borders of memory regions, and parts */
+	bool has_more;	/* something happened, or a set is not known to be in use yet */
+	size_t n_new;	/* granules newly seen to be resident */
+	size_t cell;	/* size of cells */
+	uintptr_t gaps; /* a sum of the addresses of such that it leaves, or 0 */
+};
+
+/* When the next look is, and whether it mends. */
+struct pin_pace {
+	uint64_t pause_ms;	   /* the thread sleeps for so long, if nothing happens */
+	uint64_t new_at;	   /* when pages had become resident, as was last seen */
+	uint64_t gaps_at, same_at; /* since when there are gaps, and the same ones */
+	uintptr_t gaps;
+	bool mends;
+};
+
+/* The pace after a look that has ended now. */
+struct pin_pace pin_pace_after(struct pin_pace pace, const struct pin_look *look, uint64_t now);
+
 /*
  * Starts the thread, unless it runs. pin_state_changed() wakes it. Thread-safe; must not
  * be called from inside malloc.

@@ -30,7 +30,6 @@ int __real_pin_thread_start(bool *runs, void *(*run)(void *), void *arg, const c
 
 static _Atomic uint64_t stands_at_ns; /* 0: time goes on, and pauses are short */
 static _Atomic uint64_t pause_ms;     /* how long the thread waits at most */
-static _Atomic uint64_t pauses_ms;    /* bits of all such times, which are powers of two */
 static _Atomic bool ends, has_ended;
 static _Atomic unsigned n_waits;
 
@@ -43,7 +42,6 @@ uint64_t __wrap_pin_os_time_ns(clockid_t clock)
 void __wrap_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms)
 {
 	pause_ms = ms;
-	pauses_ms |= ms < UINT64_MAX ? ms : 0;
 	n_waits++;
 	for (has_ended = ends; has_ended;)
 		pause();
@@ -187,13 +185,6 @@ static void change(char *p, size_t n, bool is_on)
 	pin_state_changed();
 }
 
-/* From the shortest one to the longest, since this was looked at last. */
-static void must_pause(char *p, size_t n, bool is_on)
-{
-	must(soon(pauses_ms == 4096 * 2 - 4), "%zu ms", (size_t)pauses_ms);
-	pauses_ms = 0;
-}
-
 static void must_sleep(char *p, size_t n, bool is_on)
 {
 	must(soon(pause_ms == UINT64_MAX), "it does not sleep");
@@ -267,31 +258,19 @@ static void have_child(char *most, size_t live, bool is_on)
 	     "%u memory regions, %zu bytes", live_at_fork, (size_t)bytes_at_fork);
 }
 
-static const struct case_word words[] = {{"eager", be_eager},
-					 {"unable", set_able},
-					 {"able", set_able, true},
-					 {"stand", set_clock, true},
-					 {"go", set_clock},
-					 {"hours", let_hours_pass},
-					 {"hour", let_an_hour_pass},
-					 {"look", let_it_look},
-					 {"finish", let_it_finish},
-					 {"change", change},
-					 {"pauses", must_pause},
-					 {"sleeps", must_sleep},
-					 {"span:", extend, true},
-					 {"grow:", extend},
-					 {"fill:", fill},
-					 {"touches:", touch_apart},
-					 {"half:", touch_half},
-					 {"soon:", must_have_soon},
-					 {"has:", must_have, true},
-					 {"lacks:", must_have},
-					 {"block:", set_block, true},
-					 {"unblock:", set_block},
-					 {"islands:", must_be_alike},
-					 {"fork:", have_child},
-					 {NULL}};
+static const struct case_word words[] = {
+	{"eager", be_eager},	    {"unable", set_able},
+	{"able", set_able, true},   {"stand", set_clock, true},
+	{"go", set_clock},	    {"hours", let_hours_pass},
+	{"hour", let_an_hour_pass}, {"look", let_it_look},
+	{"finish", let_it_finish},  {"change", change},
+	{"sleeps", must_sleep},	    {"span:", extend, true},
+	{"grow:", extend},	    {"fill:", fill},
+	{"touches:", touch_apart},  {"half:", touch_half},
+	{"soon:", must_have_soon},  {"has:", must_have, true},
+	{"lacks:", must_have},	    {"block:", set_block, true},
+	{"unblock:", set_block},    {"islands:", must_be_alike},
+	{"fork:", have_child},	    {NULL}};
 
 /* --- what is more than words ---------------------------------------------------------- */
 
@@ -371,6 +350,41 @@ static void beside(void)
 	pin_ibverbs_replace(real);
 }
 
+/*
+ * Looks that find new pages (n), or are soon after (s), or more to do (m), gaps (capitals), or
+ * nothing (_): the pause after each, and whether the next one mends.
+ */
+static void paces(void)
+{
+	static const struct {
+		uint64_t ms;
+		int finds;
+		uint64_t pause_ms;
+		bool mends;
+	} rows[] = {{0, '_', 4096},	   {0, '_', UINT64_MAX}, {0, '_', UINT64_MAX},
+		    {0, 'n', 4},	   {1, 's', 4},		 {60, '_', 8},
+		    {70, '_', 16},	   {80, 'm', 4},	 {1000, 'A', 512},
+		    {1499, 'A', 512},	   {1500, 'A', 4, true}, {1600, '_', 8},
+		    {2000, 'B', 512},	   {2499, 'C', 512},	 {5999, 'D', 512},
+		    {6000, 'E', 4, true},  {6001, 'F', 512},	 {10000, 'G', 512},
+		    {10001, 'H', 4, true}, {10002, '_', 8}};
+	struct pin_pace pace = {.pause_ms = 2048, .new_at = 99};
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++) {
+		int finds = rows[i].finds;
+		struct pin_look look = {.at = rows[i].ms * 1000000,
+					.is_quiet = finds != 's',
+					.has_more = finds == 'm',
+					.n_new = finds == 'n',
+					.gaps = finds < '_' ? (uintptr_t)finds : 0};
+
+		pace = pin_pace_after(pace, &look, i);
+		must(pace.pause_ms == rows[i].pause_ms && pace.mends == rows[i].mends &&
+			     (pace.new_at == i) == look.n_new,
+		     "row %zu: %zu ms", i, (size_t)pace.pause_ms);
+	}
+}
+
 /* What it registers to ask the adapter is given back. */
 static void asked_again(void)
 {
@@ -437,7 +451,7 @@ static const struct test_case cases[] = {
 	{"a cell does not replace a much larger memory region, of which it has a part",
 	 ARMED "b=3c,33g touch:3c,34g -b hours has:3c,33g has:3c+32g,2g"},
 	{"the pauses grow while some is not resident, and then the thread sleeps",
-	 ARMED "pauses sleeps .3c,64 pauses sleeps touch:0,6c change sleeps until:reg>6c-1 "
+	 ARMED "sleeps .3c,64 sleeps touch:0,6c change sleeps until:reg>6c-1 "
 	       "bytes=6c+1p"},
 	{"fork() and evictions wait for a cell that is registered ahead; requests use their "
 	 "pages",
@@ -466,6 +480,8 @@ static const struct test_case cases[] = {
 	 ".16g,64/l hours islands:3/l .24g,64/l islands:16/l enable:P/r islands:16/r "
 	 ".40g,64/lrwa hours islands:1/lrwa disarm:P live=0 .0,64/l islands:16/l hours "
 	 "islands:0/lrw"},
+	{"pauses grow until something is found; what is the same, or has long been, is mended",
+	 "call", NULL, paces},
 	{"a re-registration that fails takes no room",
 	 "eager unable a=0,64 limit:1p b=f,64m!ENOMEM limit:none call", NULL, asked_again},
 	{"what one adapter has no room for is registered on another", ARMED "call", NULL,
