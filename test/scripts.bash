@@ -270,7 +270,8 @@ stale() {
 
 # ahead KIB MIB CHANGES: blocks of this size, which begin on any page, are registered for the first time
 # once nothing has been registered for a while: at most a tenth waits, and at most a quarter is registered
-# twice. So they are when blocks have gone, and others have come, of up to twice the size.
+# twice. So they are when blocks have gone, and others have come, of up to twice the size, however long that took:
+# what may be registered ahead without requests begins anew after it.
 ahead() {
 	local n=$(($2 * 1024 / $1))
 	local of="a#*7919%$n" pad="q#*7919%$n"
@@ -282,6 +283,7 @@ ahead() {
 		$n times: a#=malloc $1K; q#=malloc 16K+?15; touch a# q#
 		$served
 		$3 times: free $of $pad; $of=malloc $(($1 / 2))K+~$(($1 * 3 / 2))K; $pad=malloc 16K+?15; touch $of $pad; sleep 1
+		enable
 		$served"
 }
 
