@@ -15,13 +15,14 @@
 
 __thread size_t pin_direct_limit;
 
-static __thread bool has_started __attribute__((tls_model("initial-exec")));
+static __thread __attribute__((tls_model("initial-exec"))) bool has_started, was_refused;
 
 static PIN_COLD bool start_thread(void)
 {
 	int error = errno;
 
-	if (!pin_start_heap() || !pin_jemalloc_begin_thread())
+	was_refused = !pin_start_heap() || !pin_jemalloc_begin_thread();
+	if (was_refused)
 		return false;
 	has_started = true;
 	pin_direct_limit = pin_is_traced ? 0 : PIN_SMALL_MOST + 1;
@@ -38,16 +39,23 @@ bool pin_start_thread(void)
  * jemalloc gives a thread its cache with its first malloc(), and without one a free() takes
  * three times as long. So a thread that only frees begins, too, unless it ends soon: what it
  * frees when its keys are gone, as glibc does, must not begin it.
+ *
+ * A thread that has no memory to begin frees, and asks how long blocks are, with as little as
+ * jemalloc needs for a free(). That is there after the first call. jemalloc 5.3.1 would begin
+ * the thread itself with call 128, whether there is memory or not.
  */
 #define FREES_TO_BEGIN 64
 
 void *__wrap_je_tsd_fetch_slow(void *tsd, bool minimal)
 {
-	static __thread unsigned n_freed __attribute__((tls_model("initial-exec")));
+	static __thread unsigned n_minimal __attribute__((tls_model("initial-exec")));
 
-	if (minimal && ++n_freed == FREES_TO_BEGIN)
+	minimal |= was_refused && !pin_jemalloc_begins;
+	if (minimal && !pin_jemalloc_begins && ++n_minimal % FREES_TO_BEGIN == 0)
 		pin_start_thread();
-	return __real_je_tsd_fetch_slow(tsd, minimal);
+	return minimal && was_refused && n_minimal >= FREES_TO_BEGIN
+		       ? tsd
+		       : __real_je_tsd_fetch_slow(tsd, minimal);
 }
 
 /* --- blocks ------------------------------------------------------------------------ */
@@ -165,7 +173,8 @@ size_t pin_usable(const void *p)
 		return 0;
 	if (!pin_is_small(p))
 		return pin_large_usable(p);
-	return pin_start_thread() ? pin_je_malloc_usable_size(p) : 0;
+	pin_start_thread();
+	return pin_je_malloc_usable_size(p);
 }
 
 size_t pin_good_size(size_t alignment, size_t n_bytes)
@@ -211,11 +220,6 @@ void *pin_resized_aligned(void *p, size_t alignment, size_t n_bytes, bool zero)
 	bool fits = !((uintptr_t)p & (alignment - 1));
 	void *q = NULL;
 
-	/* Not known: without memory for this thread jemalloc cannot be asked. */
-	if (!has) {
-		errno = ENOMEM;
-		return NULL;
-	}
 	if (pin_is_large(p) && fits && !fits_small(alignment, n_bytes)) {
 		q = resized_large(p, n_bytes, alignment <= PIN_UNIT && !zero, zero);
 	} else if (fits && fits_small(alignment, n_bytes) &&

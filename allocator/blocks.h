@@ -27,7 +27,8 @@ extern __thread size_t pin_direct_limit PIN_HIDDEN __attribute__((tls_model("ini
 
 /*
  * To be called before a thread's first call of a function of jemalloc's other than free().
- * False if there is no memory for what jemalloc has for each thread: it must not be called.
+ * False if there is no memory for what jemalloc has for each thread: then none may be called
+ * but that and malloc_usable_size().
  */
 bool pin_start_thread(void);
 

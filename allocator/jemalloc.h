@@ -48,7 +48,7 @@ extern __typeof__(__wrap_je_arena_cache_bin_fill_small) __real_je_arena_cache_bi
 
 /*
  * The calling thread's data, where it has not all of it: `minimal` for free(), which then finds
- * no cache. The same since 5.2.
+ * no cache. The same since 5.2, but that 5.3.1 counts the calls.
  */
 void *__wrap_je_tsd_fetch_slow(void *tsd, bool minimal);
 extern __typeof__(__wrap_je_tsd_fetch_slow) __real_je_tsd_fetch_slow;
@@ -80,7 +80,7 @@ void je_tsd_cleanup(void *tsd);
 
 /*
  * Has jemalloc make what it needs for the calling thread. False if there is no memory for it:
- * then only pin_je_free() may be called.
+ * then only pin_je_free() and pin_je_malloc_usable_size() may be called.
  */
 bool pin_jemalloc_begin_thread(void);
 

@@ -90,7 +90,7 @@ exhausted() {
 	done
 }
 
-@test "threads that begin when memory is short get NULL, and free; jemalloc is not asked; later they have memory" {
+@test "threads that begin when memory is short get NULL, free, and learn how long blocks are; later they have memory" {
 	rows exhausted <<- 'END'
 		-v 100000 0
 		-v 300000 0

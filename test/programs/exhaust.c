@@ -10,8 +10,8 @@
  * threads get some, also in their last destructor.
  *
  * Exit status 1: memory never ran out; 2: it ran out without ENOMEM; 3: what followed failed;
- * 4: jemalloc answers a thread that it does not know; 5: free changed errno; 6: the child
- * failed.
+ * 4: a thread without memory gets some, or does not learn how long a block is; 5: free changed
+ * errno; 6: the child failed.
  */
 #include "test/beside.h"
 
@@ -119,7 +119,7 @@ static void say_nothing(void *arg, const char *text)
 {
 }
 
-/* A thread for which jemalloc has no memory is not known to it. */
+/* For such a thread jemalloc has no memory, but knows how long blocks are. */
 static void ask(void *large)
 {
 	size_t n = sizeof n;
@@ -127,6 +127,8 @@ static void ask(void *large)
 	must(!use(100) && !realloc(large, 100) && !nallocx(100, 0) &&
 		     mallctl("arenas.narenas", &n, &n, NULL, 0),
 	     4);
+	for (int i = 0; i < 200; i++)
+		must(malloc_usable_size(spread[0]) >= SMALL, 4);
 	malloc_stats_print(say_nothing, NULL, "");
 }
 
