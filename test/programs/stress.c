@@ -125,7 +125,7 @@ static void enter(struct slot *slot, void *p, size_t size, size_t alignment, uin
 	slot->seed = next(random);
 	if ((uintptr_t)p % alignment || (uintptr_t)p % 8)
 		differs("alignment", p, size);
-	if (slot->usable < size || slot->usable != sallocx(p, 0))
+	if (slot->usable < size + !size || slot->usable != sallocx(p, 0))
 		differs("usable size", p, size);
 	if (!in_heap(p, slot->usable))
 		differs("outside of the heap, or in two regions of it", p, size);
