@@ -98,7 +98,7 @@ static void let_it_finish(char *p, size_t n, bool is_on)
 		unsigned waits = n_waits;
 
 		pin_state_changed();
-		soon(n_waits != waits);
+		must(soon(n_waits != waits), "the thread does not wait");
 	}
 }
 
@@ -129,7 +129,7 @@ static void let_it_look(char *p, size_t n, bool is_on)
 		unsigned looks = fake_kernel.looks;
 
 		pin_state_changed();
-		soon(fake_kernel.looks != looks);
+		must(soon(fake_kernel.looks != looks), "the thread does not look");
 	}
 }
 
