@@ -150,7 +150,6 @@ static const char *sanitizer_in(char *list)
 static int judge(const char *path, char *list, int status, struct cmd_program *program)
 {
 	const char *name = sanitizer_in(list);
-	char *missing = strstr(list, " => not found");
 
 	program->is_sanitized = name;
 	if (name)
@@ -158,16 +157,14 @@ static int judge(const char *path, char *list, int status, struct cmd_program *p
 			program, "build it without -fsanitize",
 			"%s has the malloc of a sanitizer (%s), and runs without this library",
 			path, name);
-	if (status == -1 || (!missing && strstr(list, CMD_LIBRARY_NAME)))
+	if (status == -1 || strstr(list, CMD_LIBRARY_NAME))
 		return 0;
-	while (missing && missing > list && missing[-1] != '\n')
-		missing--;
-	list = missing ?: list;
 	list += strspn(list, " \t");
 	list[strcspn(list, "\n")] = '\0';
-	return say(program, "link it dynamically, with glibc, for this machine",
-		   "%s does not load the library: %s", path,
-		   *list ? list : "statically linked");
+	return say(
+		program,
+		"link it dynamically, with glibc, for this machine, and install what it lacks",
+		"%s does not load the library: %s", path, *list ? list : "statically linked");
 }
 
 /* What a script's first line names: env(1) looks for its argument along PATH. */
