@@ -44,7 +44,7 @@ static json_t *rank_object(const struct cmd_job *job, size_t i)
 				   number(rank->parent), "program", rank->program, "file",
 				   rank->file, "elapsed_s", number(rank->elapsed), "trigger",
 				   rank->goes_on ?: rank->trigger, "tree_peak_bytes",
-				   number(rank->tree.n > 1 ? rank->tree.sum.most.live : 0));
+				   number(rank->tree.sum.most.live));
 
 	set_figures(object, rank->figures);
 	return object;
