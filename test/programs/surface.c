@@ -39,6 +39,8 @@ static void test_glibc(void)
 	free(p);
 	ok(mallinfo2().uordblks < before.uordblks + MIB && mallinfo2().arena == after.arena,
 	   "what is freed stays in the heap");
+	free(malloc(3072 * MIB));
+	ok(mallinfo().arena == INT32_MAX, "mallinfo says no more than an int holds");
 	ok(malloc_info(1, stdout) == EINVAL, "malloc_info knows no options");
 }
 
