@@ -181,7 +181,8 @@ static struct pin_module *find_module(uintptr_t code)
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 struct walk {
-	uintptr_t page; /* of the stack, known to be readable; 1: none yet */
+	uintptr_t page; /* of the stack, known to be readable: that of the walk itself comes
+			   first */
 	const struct pin_module *module;
 	bool has_ended;
 };
@@ -334,7 +335,7 @@ static int walk_on(struct walk *walk, void **frames, int n)
  */
 __attribute__((noinline)) int pin_stacks_walk(void **frames, int n)
 {
-	struct walk walk = {.page = 1};
+	struct walk walk = {0};
 	sigset_t all, before;
 	int saved = errno, taken;
 
