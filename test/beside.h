@@ -45,12 +45,11 @@ static inline bool in_child(bool (*holds)(void))
 }
 
 /* Whether it holds within a minute; under a sanitizer others are slow. In check-fast: 10 s. */
-#define SOON_MS (getenv("TEST_FAST") ? 10000 : 60000)
-#define soon(holds)                                           \
-	({                                                    \
-		for (int n_ms = SOON_MS; n_ms-- && !(holds);) \
-			usleep(1000);                         \
-		!!(holds);                                    \
+#define soon(holds)                                                                       \
+	({                                                                                \
+		for (int n_ms = getenv("TEST_FAST") ? 10000 : 60000; n_ms-- && !(holds);) \
+			usleep(1000);                                                     \
+		!!(holds);                                                                \
 	})
 
 #endif

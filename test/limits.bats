@@ -33,7 +33,8 @@ one_line() {
 	run -1 --separate-stderr limited -v 500000 bash -c '"$@"; ls > /dev/null; exec "$@"' - "$programs/grow" 600
 	[ "${#stderr_lines[@]}" -eq 2 ]
 	[[ "${stderr_lines[1]}" =~ ^pinalloc\[[0-9]+\]:\ the\ heap\ can\ grow\ to\ .*ulimit\ -v ]]
-	run -0 --separate-stderr limited -v unlimited bash -c 'echo works'
+	# Nor a heap that can be larger than memory.
+	run -0 --separate-stderr limited -v $(($(awk '/^MemTotal/ { print $2 }' /proc/meminfo) * 2)) env PINALLOC_LOG=info "$programs/grow" 1
 	[ -z "$stderr" ]
 }
 
@@ -67,7 +68,7 @@ slowed() {
 	[ "$status" -lt 128 ]
 	[[ "${stderr_lines[0]}" == *"raise ulimit -v" ]]
 	[[ "${stderr_lines[1]}" != *pinalloc* ]]
-	run -1 --separate-stderr limited -d 4000 "$programs/grow" 1
+	run -1 --separate-stderr limited -d 5000 "$programs/grow" 1
 	one_line 'malloc has no memory at the start: raise ulimit -v and ulimit -d'
 }
 

@@ -116,15 +116,15 @@ setup_file() {
 			setcontext(&inside);
 		}
 
-		/* Of its unwinding nothing is known; its frame pointer is a small number. */
+		/* Of its unwinding nothing is known; by its frame pointer one could guess. */
 		typedef void *callee(void);
 		void *bare(callee *callee);
 		extern const char bare_end[];
 		__asm__(".text\n.type bare, STT_FUNC\nbare:\n"
 		#ifdef __x86_64__
-			"push %rbp\nmov $0x900, %ebp\ncall *%rdi\npop %rbp\nret\n"
+			"push %rbp\nmov %rsp, %rbp\ncall *%rdi\npop %rbp\nret\n"
 		#else
-			"stp x29, x30, [sp, #-16]!\nmov x29, #0x900\nblr x0\nldp x29, x30, [sp], #16\nret\n"
+			"stp x29, x30, [sp, #-16]!\nmov x29, sp\nblr x0\nldp x29, x30, [sp], #16\nret\n"
 		#endif
 			"bare_end:\n.size bare, bare_end - bare\n");
 		static void untold(void) { bare(grow); }
@@ -262,6 +262,7 @@ stacks() {
 		strace -o calls -e trace=openat -E LD_PRELOAD="$library" -E "$option" "$programs/grow" 10
 		grep libunwind calls
 	done
+	[ "$(preloaded PINALLOC_REPORT=out.json ls /proc/self/fd)" = "$(ls /proc/self/fd)" ]
 	strace -o calls -e trace=openat -E LD_PRELOAD="$library" "$programs/grow" 10
 	run ! grep libunwind calls
 	# A shell reports, and what it starts does not, unless it is a rank.

@@ -450,6 +450,10 @@ static const struct test_case cases[] = {
 	 ARMED "b=3c,64 touch:3c,1g change soon:3c+1g-1p -b change until:live=66"},
 	{"a cell does not replace a much larger memory region, of which it has a part",
 	 ARMED "b=3c,33g touch:3c,34g -b hours has:3c,33g has:3c+32g,2g"},
+	{"nor does it replace more than half of it, and the rest has one",
+	 ARMED "b=4c,1g+256p -b touch:4c,2g hours has:4c+1g,1g lacks:4c,2g"},
+	{"parts of a block wait until it stays as it is",
+	 ARMED "block:3c,8g touch:3c,4g hour hour lacks:3c hour hour has:3c,4g"},
 	{"the pauses grow while some is not resident, and then the thread sleeps",
 	 ARMED "sleeps .3c,64 sleeps touch:0,6c change sleeps until:reg>6c-1 "
 	       "bytes=6c+1p"},
@@ -502,7 +506,7 @@ static const struct test_case cases[] = {
 	 ARMED "hour touch:3c,1g fail:1,EFAULT hour hour hour "
 	       "failing=0 has:3c"},
 	{"what is beyond a limit that was lowered is deregistered",
-	 ARMED "most:auto cgroup:84g hour reg<63g reg>0"},
+	 ARMED "b=3c,40g c=4c,40g -b -c most:auto cgroup:84g hour reg<63g reg>0"},
 #endif
 };
 

@@ -370,6 +370,22 @@ static void do_fork(struct actor *actor)
 	count_wrong(actor, !in_child(child_leaves_all));
 }
 
+static void do_rarely(struct actor *actor, unsigned what)
+{
+	static const struct {
+		unsigned end;
+		void (*run)(struct actor *actor);
+	} steps[] = {{9940, do_lookup}, {9960, do_grow},   {9970, do_replace},
+		     {9980, do_disarm}, {9990, do_enable}, {9995, do_scarcity},
+		     {9996, do_fork}};
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(steps); i++)
+		if (what < steps[i].end)
+			return steps[i].run(actor);
+	end(actor);
+	begin(actor);
+}
+
 static void step(struct actor *actor)
 {
 	struct held *held = &actor->held[below(actor, HELD)];
@@ -381,24 +397,8 @@ static void step(struct actor *actor)
 		do_deregister(actor, held);
 	else if (what < 8000)
 		do_reregister(actor, held);
-	else if (what < 9940)
-		do_lookup(actor);
-	else if (what < 9960)
-		do_grow(actor);
-	else if (what < 9970)
-		do_replace(actor);
-	else if (what < 9980)
-		do_disarm(actor);
-	else if (what < 9990)
-		do_enable(actor);
-	else if (what < 9995)
-		do_scarcity(actor);
-	else if (what < 9996)
-		do_fork(actor);
-	else {
-		end(actor);
-		begin(actor);
-	}
+	else
+		do_rarely(actor, what);
 }
 
 /* --- all together ------------------------------------------------------------------------ */

@@ -14,7 +14,6 @@
 #include "test/tap.h"
 
 #include <errno.h>
-#include <malloc.h>
 
 #define WORDS 100
 

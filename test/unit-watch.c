@@ -575,16 +575,21 @@ void __wrap_pin_os_wake(_Atomic uint32_t *word)
 static bool begins_again(void)
 {
 	char *p = (char *)pin_span_get(0)->start;
+	bool is_served;
 
 	alarm(20);
 	is_refused_once = true;
-	if (pin_watch_start())
+	pin_options.watch = PIN_WATCH_STRICT;
+	pd = new_pd();
+	is_served = pin_watch_start() || has_keys(p);
+	pin_options.watch = PIN_WATCH_ON;
+	if (is_served || !has_keys(p))
 		return false;
 	usleep(400000);
 	for (int i = 0; i < 1000 && !pin_watch_start(); i++)
 		;
-	pd = new_pd();
-	return has_keys(p) && !madvise(p, PIN_PAGE, MADV_DONTNEED) && !has_keys(p);
+	return has_keys(p) && pin_state.created == 2 && !madvise(p, PIN_PAGE, MADV_DONTNEED) &&
+	       !has_keys(p);
 }
 
 /* Likewise. */

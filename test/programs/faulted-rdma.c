@@ -10,7 +10,6 @@
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
-#include <stdint.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>

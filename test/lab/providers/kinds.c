@@ -133,28 +133,24 @@ static const struct hns_roce_ib_alloc_ucontext_resp hns_context = {
 static const struct erdma_uresp_alloc_ctx erdma_context = {
 	.dev_id = 1, .sdb = PAGE_SIZE, .rdb = PAGE_SIZE, .cdb = PAGE_SIZE};
 
-static const struct qedr_alloc_ucontext_resp qedr_context = {
-	.db_pa = PAGE_SIZE,
-	.db_size = 1 << 16,
-	.max_send_wr = 4096,
-	.max_recv_wr = 4096,
-	.max_srq_wr = 4096,
-	.sges_per_send_wr = 4,
-	.sges_per_recv_wr = 4,
-	.sges_per_srq_wr = 4,
-	.max_cqes = 1 << 16,
-};
+static const struct qedr_alloc_ucontext_resp qedr_context = {.db_pa = PAGE_SIZE,
+							     .db_size = 1 << 16,
+							     .max_send_wr = 4096,
+							     .max_recv_wr = 4096,
+							     .max_srq_wr = 4096,
+							     .sges_per_send_wr = 4,
+							     .sges_per_recv_wr = 4,
+							     .sges_per_srq_wr = 4,
+							     .max_cqes = 1 << 16};
 
 static const struct c4iw_alloc_ucontext_resp cxgb4_context = {.status_page_key = PAGE_SIZE,
 							      .status_page_size = PAGE_SIZE};
 
-static const struct ocrdma_alloc_ucontext_resp ocrdma_context = {
-	.wqe_size = 256,
-	.rqe_size = 128,
-	.max_inline_data = 64,
-	.ah_tbl_page = PAGE_SIZE,
-	.ah_tbl_len = PAGE_SIZE,
-};
+static const struct ocrdma_alloc_ucontext_resp ocrdma_context = {.wqe_size = 256,
+								 .rqe_size = 128,
+								 .max_inline_data = 64,
+								 .ah_tbl_page = PAGE_SIZE,
+								 .ah_tbl_len = PAGE_SIZE};
 
 /*
  * Of pvrdma, which takes it modulo 1 << 16, and mthca: the size of the table of queue pairs,
