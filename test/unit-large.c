@@ -129,6 +129,8 @@ static void in_place(void)
 	ok(malloc_usable_size(b[1]) == 2 * n && b[1] + 2 * n == b[3], "up to the next block");
 	ok(pin_resized_in_place(b[1], n, 10 * n, false) == 2 * n,
 	   "what is between both sizes asked of xallocx stays");
+	b[1] = realloc(realloc(b[1], 2 * n - UNITS(10)), 2 * n - UNITS(10) + 1);
+	ok(malloc_usable_size(b[1]) == 2 * n, "as it does where it grows by little");
 	b[1] = realloc(b[1], n + 1);
 	ok(b[1] == first && malloc_usable_size(b[1]) == n + PIN_UNIT,
 	   "and gives back what it does not need");

@@ -75,6 +75,7 @@ static void unknown_size(void)
 	for (size_t left = 15, n = 1; left; left -= n < left ? n : left, n *= 2)
 		must(pin_retry_evict(&retry, ENOMEM), "and again");
 	must(!pin_retry_evict(&retry, ENOMEM), "nothing is idle");
+	must(++pin_state.destroyed && pin_retry_evict(&retry, ENOMEM), "others have left room");
 	case_do("reg=0");
 }
 

@@ -9,6 +9,7 @@
 #include "rdma.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 static inline const char *error_name(int error)
 {

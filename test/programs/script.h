@@ -8,8 +8,6 @@
 #include "preload/pinalloc.h"
 #include "test/programs/rdma.h"
 
-#include <unistd.h>
-
 /* A device, a protection domain, memory, a registration or a pool. */
 struct thing {
 	char name[16]; /* "": none */

@@ -10,7 +10,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Messages of which that is said; the next ones are only counted. */
 #ifndef WRONG_SAID
