@@ -418,7 +418,7 @@ static bool records_when_due(void)
 		_exit(PARTS(pin_record_note(true)));
 	if (wait(&status) < 0 || status || PARTS(pin_record_note(true)) != 1 ||
 	    PARTS(pin_live_count(MIB)) || PARTS(pin_live_count(4 * MIB)) != 1 ||
-	    PARTS(pin_live_count(-12 * MIB)))
+	    !pin_timeline_stepped || PARTS(pin_live_count(-12 * MIB)))
 		return false;
 	/* Without a step one call of 64 looks. */
 	now += SECOND / 16;
