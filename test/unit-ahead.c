@@ -455,7 +455,7 @@ static const struct test_case cases[] = {
 	{"parts of a block wait until it stays as it is",
 	 ARMED "block:3c,8g touch:3c,4g hour hour lacks:3c hour hour has:3c,4g"},
 	{"the pauses grow while some is not resident, and then the thread sleeps",
-	 ARMED "sleeps .3c,64 sleeps touch:0,6c change sleeps until:reg>6c-1 "
+	 ARMED "sleeps .3c,64 sleeps touch:0,6c change sleeps until:reg>6c-1 finish "
 	       "bytes=6c+1p"},
 	{"fork() and evictions wait for a cell that is registered ahead; requests use their "
 	 "pages",
