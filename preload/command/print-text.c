@@ -116,7 +116,7 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 		struct pin_limit_use ram = {PIN_LIMIT_RAM, cmd_whole(sums[CMD_RSS_PEAK]),
 					    cmd_whole(sums[CMD_RAM])};
 
-		if (pin_limit_is_nearer(ram, verdict->nearest)) {
+		if (job->hosts[i].n > 1 && pin_limit_is_nearer(ram, verdict->nearest)) {
 			verdict->nearest = ram;
 			strcpy(verdict->nearest_of, CMD_SHORTENED(job->hosts[i].name, 60));
 		}
