@@ -68,7 +68,7 @@ slowed() {
 	[ "$status" -lt 128 ]
 	[[ "${stderr_lines[0]}" == *"raise ulimit -v" ]]
 	[[ "${stderr_lines[1]}" != *pinalloc* ]]
-	run -1 --separate-stderr limited -d 5000 "$programs/grow" 1
+	run -1 --separate-stderr limited -d 4400 "$programs/grow" 1
 	one_line 'malloc has no memory at the start: raise ulimit -v and ulimit -d'
 }
 

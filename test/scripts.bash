@@ -33,7 +33,7 @@ script[twice]="
 	$party; kept=reg a
 	dereg x; EINVAL dereg x
 	own=reg a lwrb; EINVAL dereg x
-	x=reg a; unlike x y; send x y; dereg x y own
+	x=reg a; send x y; dereg x y own
 	unqp; EBUSY dealloc p
 	dereg kept; dealloc p"
 # One inside the other, in whole pages: the one that is kept does not notice.
