@@ -21,9 +21,11 @@
  * Watching costs some ten microseconds, and more when the program unmaps the range, which pays
  * only for one that is used again. That cannot be known from its address: a program that maps,
  * sends and unmaps gets the same one each time. So a range is watched from its second
- * registration on, and if it was unmapped while it was watched, only after 2, 4, 8, ... more,
- * at most 2^16. A range that is registered MOST_AGAIN times without a message in between is in
- * no cache, which would have kept the registration: it is not watched.
+ * registration on, or from its first if it has 4 MiB or more, of which one more costs ten times
+ * as much, and whose parts caches do not register while it is there. If it was unmapped while
+ * it was watched, it is only after 2, 4, 8, ... more, at most 2^16. A range that is registered
+ * MOST_AGAIN times without a message in between is in no cache, which would have kept the
+ * registration: it is not watched.
  */
 #define MOST_WATCHED  4096
 #define MOST_UNMAPPED 16
@@ -77,7 +79,7 @@ static struct range *find(struct pin_range pages)
 			unused = range;
 	}
 	if (unused)
-		*unused = (struct range){.pages = pages, .left = 1};
+		*unused = (struct range){pages, .left = pin_range_length(pages) < 4 * PIN_MIB};
 	return unused;
 }
 

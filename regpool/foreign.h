@@ -10,8 +10,8 @@
  * registration for the message that it was made for, and not again. This takes no system call,
  * and the data is always right.
  *
- * Watched (watch.h): the range was registered before. The registration stays in the caches
- * until the program replaces any memory that is watched.
+ * Watched (watch.h): the range is large, or was registered before. The registration stays in
+ * the caches until the program replaces any memory that is watched.
  *
  * Thread-safe. Must not be called from inside malloc or a signal handler.
  */

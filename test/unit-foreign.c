@@ -135,8 +135,7 @@ static void one(void)
 	struct pin_foreign it;
 	unsigned n = 0;
 
-	ok(!is_kept(10, 4) && !calls,
-	   "a first registration is forgotten, and nothing is watched");
+	ok(!is_kept(10, 4) && !calls, "a first registration is forgotten, nothing is watched");
 	ok(is_kept(10, 4) && calls == 1 && pages[13].is_watched, "a second one is watched");
 	pages[11].is_watched = false;
 	ok(is_kept(10, 4) && pages[11].is_watched,
@@ -160,6 +159,7 @@ static void one(void)
 	ok(n == 16 && !calls, "what is registered ever again is not cached: %u", n);
 	unmap(30, 4);
 	ok(is_kept(10, 4), "but when caches were told meanwhile");
+	ok(is_kept(5000, 1024) && !is_kept(6050, 1023), "4 MiB are watched from the first on");
 }
 
 static void unmapped(void)
